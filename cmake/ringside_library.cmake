@@ -1,0 +1,47 @@
+# ringside_library(FOLDER USES FOLDER... DEPENDS TARGET...)
+#
+# The folder's .cc files as one static library. Its sources can include headers of the folders it
+# USES and of no others: each library offers its folder alone, through a link in the build tree.
+set(RINGSIDE_FOLDERS base poll vfio block devices vmm tools)
+
+function(ringside_library folder)
+  cmake_parse_arguments(ARG "" "" "USES;DEPENDS" ${ARGN})
+  list(FIND RINGSIDE_FOLDERS ${folder} place)
+  foreach(used ${ARG_USES})
+    list(FIND RINGSIDE_FOLDERS ${used} used_place)
+    if(used_place LESS 0 OR NOT used_place LESS place)
+      message(FATAL_ERROR "${folder}/ may not use ${used}/: folders use only those to their left "
+                          "in '${RINGSIDE_FOLDERS}'")
+    endif()
+  endforeach()
+
+  set(include_dir ${CMAKE_BINARY_DIR}/include/${folder})
+  file(MAKE_DIRECTORY ${include_dir})
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${folder} ${include_dir}/${folder} SYMBOLIC)
+  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
+  list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
+
+  add_library(${folder} STATIC ${sources})
+  target_include_directories(${folder} PUBLIC ${include_dir})
+  target_link_libraries(${folder} PUBLIC ${ARG_USES} ${ARG_DEPENDS})
+endfunction()
+
+# ringside_asl(FOLDER FILE.asl): compiles ACPI source and offers it to the folder's library as a
+# generated header "FOLDER/FILE.h" holding kFile, an array of bytes.
+function(ringside_asl folder file)
+  find_program(IASL iasl REQUIRED)
+  get_filename_component(name ${file} NAME_WE)
+  set(source ${CMAKE_SOURCE_DIR}/${folder}/${file})
+  set(output_dir ${CMAKE_BINARY_DIR}/generated/${folder})
+  set(header ${output_dir}/${name}.h)
+  file(MAKE_DIRECTORY ${output_dir})
+  add_custom_command(
+    OUTPUT ${header}
+    COMMAND ${IASL} -we -vs -p ${output_dir}/${name} ${source} > ${output_dir}/${name}.log
+    COMMAND ${CMAKE_COMMAND} -DINPUT=${output_dir}/${name}.aml -DOUTPUT=${header} -DNAME=${name}
+            -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
+    VERBATIM)
+  target_sources(${folder} PRIVATE ${header})
+  target_include_directories(${folder} PRIVATE ${CMAKE_BINARY_DIR}/generated)
+endfunction()

@@ -1,0 +1,47 @@
+// An address space of devices: one Bus for I/O ports, one for memory-mapped registers. A vCPU that
+// left the guest for an access nobody in the kernel took asks its bus.
+//
+// Threads: Add before the first vCPU runs; Read and Write from any vCPU thread, also at once.
+// Ownership: handlers belong to their devices and outlive the bus's last access.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+
+#include "absl/status/status.h"
+
+namespace ringside {
+
+// A device's registers. Called from vCPU threads, so a device guards its own state. `offset` is
+// within the range it was added with; data is 1 to 8 bytes, little-endian, guest-controlled in
+// size, alignment and content, and the whole access lies within the range.
+class IoHandler {
+ public:
+  virtual ~IoHandler() = default;
+  virtual void Read(uint64_t offset, std::span<std::byte> data) = 0;
+  virtual void Write(uint64_t offset, std::span<const std::byte> data) = 0;
+};
+
+class Bus {
+ public:
+  // AlreadyExists if the range is empty, wraps or overlaps another.
+  absl::Status Add(uint64_t base, uint64_t size, IoHandler& handler);
+
+  // What nobody claims reads all-ones, as an undriven bus does, and swallows writes.
+  void Read(uint64_t address, std::span<std::byte> data) const;
+  void Write(uint64_t address, std::span<const std::byte> data) const;
+
+ private:
+  struct Range {
+    uint64_t base;
+    uint64_t size;
+    IoHandler* handler;
+  };
+  const Range* Find(uint64_t address, uint64_t length) const;
+
+  std::map<uint64_t, Range> ranges_;  // by base
+};
+
+}  // namespace ringside

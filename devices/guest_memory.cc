@@ -1,0 +1,46 @@
+#include "devices/guest_memory.h"
+
+#include <cerrno>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/status.h"
+
+namespace ringside {
+
+absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const Range> ranges) {
+  uint64_t total = 0;
+  for (const Range& range : ranges) total += range.size;
+
+  UniqueFd fd(memfd_create("guest-memory", MFD_CLOEXEC));
+  if (!fd.valid()) return ErrnoError(errno, "cannot create guest memory");
+  if (ftruncate(fd.get(), static_cast<off_t>(total)) != 0) {
+    return ErrnoError(errno, absl::StrFormat("cannot size guest memory to %d bytes", total),
+                      "ask for less memory or raise 'ulimit -f'");
+  }
+
+  std::unique_ptr<GuestMemory> memory(new GuestMemory(std::move(fd)));
+  uint64_t offset = 0;
+  for (const Range& range : ranges) {
+    void* host = mmap(nullptr, range.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
+                      memory->fd_.get(), static_cast<off_t>(offset));
+    if (host == MAP_FAILED) {
+      return ErrnoError(errno, absl::StrFormat("cannot map %d bytes of guest memory", range.size),
+                        "ask for less memory or raise 'ulimit -v'");
+    }
+    madvise(host, range.size, MADV_DONTDUMP);  // a core dump is about the machine, not the guest
+    memory->regions_.push_back({.guest_address = range.guest_address,
+                                .size = range.size,
+                                .host = static_cast<std::byte*>(host),
+                                .fd = memory->fd_.get(),
+                                .fd_offset = offset});
+    offset += range.size;
+  }
+  return memory;
+}
+
+GuestMemory::~GuestMemory() {
+  for (const MemoryRegion& region : regions_) munmap(region.host, region.size);
+}
+
+}  // namespace ringside

@@ -1,0 +1,60 @@
+// The guest's memory as a device sees it: regions of guest physical addresses, each a host mapping
+// that knows its descriptor and offset, so that another process or a DMA engine can be given it.
+//
+// Threads: immutable once created, so any thread may look up addresses; the bytes themselves are
+// shared with the guest, which may change them at any time: read once into a local, then check.
+// Ownership: owns mappings and descriptor; must outlive all that uses its pointers.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+
+namespace ringside {
+
+struct MemoryRegion {
+  uint64_t guest_address;
+  uint64_t size;       // bytes
+  std::byte* host;     // where guest_address is mapped
+  int fd;              // memfd behind the mapping
+  uint64_t fd_offset;  // of guest_address in fd
+};
+
+class GuestMemory {
+ public:
+  struct Range {
+    uint64_t guest_address;
+    uint64_t size;
+  };
+  // Ranges are page-aligned, ascending and do not overlap. Memory is zero and takes no host memory
+  // until touched.
+  static absl::StatusOr<std::unique_ptr<GuestMemory>> Create(std::span<const Range> ranges);
+  ~GuestMemory();
+  GuestMemory(const GuestMemory&) = delete;
+  GuestMemory& operator=(const GuestMemory&) = delete;
+
+  std::span<const MemoryRegion> regions() const { return regions_; }
+
+  // The host's view of [address, address + length), or null if any byte of it is not memory of one
+  // region. Guest-controlled arguments are welcome: nothing here overflows.
+  std::byte* At(uint64_t address, uint64_t length) const {
+    for (const MemoryRegion& region : regions_) {
+      const uint64_t offset = address - region.guest_address;  // wraps to huge if below
+      if (offset < region.size && length <= region.size - offset) return region.host + offset;
+    }
+    return nullptr;
+  }
+
+ private:
+  explicit GuestMemory(UniqueFd fd) : fd_(std::move(fd)) {}
+
+  const UniqueFd fd_;
+  std::vector<MemoryRegion> regions_;
+};
+
+}  // namespace ringside

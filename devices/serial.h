@@ -1,0 +1,86 @@
+// A 16550A serial port: the guest's console (COM1).
+//
+// The line has hardware flow control: input is held back until the guest raises RTS or enables the
+// receive interrupt, so that what was typed while it boots is not lost when its driver clears the
+// FIFO.
+//
+// Threads: registers from any vCPU thread, Receive and OutputDrained from an I/O thread; a mutex
+// guards all state. The SerialPeer is called with that mutex held, so it may lock its own state but
+// not call back, and its owner calls in with no lock held.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/fd.h"
+#include "devices/bus.h"
+
+namespace ringside {
+
+// The far end of the line.
+class SerialPeer {
+ public:
+  virtual ~SerialPeer() = default;
+  // Takes one byte from the guest and returns whether Serial::kFifoSize more would fit. After "no"
+  // it calls Serial::OutputDrained once they do; what the guest sends meanwhile may be dropped.
+  // Runs on a vCPU thread and does not block.
+  virtual bool Send(std::byte data) = 0;
+  // Receive has room again. Runs on a vCPU thread.
+  virtual void InputDrained() = 0;
+};
+
+class Serial final : public IoHandler {
+ public:
+  static constexpr uint64_t kSize = 8;  // registers
+  static constexpr size_t kFifoSize = 16;
+
+  // `interrupt` is signalled at each rise of the port's interrupt line. Both outlive the port.
+  Serial(const EventFd& interrupt, SerialPeer& peer) : interrupt_(interrupt), peer_(peer) {}
+
+  void Read(uint64_t offset, std::span<std::byte> data) override;
+  void Write(uint64_t offset, std::span<const std::byte> data) override;
+
+  // Puts bytes into the receive FIFO and returns how many fitted. After fewer than all, the peer's
+  // InputDrained tells when to go on.
+  size_t Receive(std::span<const std::byte> data);
+  void OutputDrained();
+
+ private:
+  uint8_t ReadRegister(uint64_t offset) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint8_t ReadData() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint8_t ReadModemStatus() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  uint8_t InterruptIdentification() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WriteRegister(uint64_t offset, uint8_t value) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Push(std::byte data) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ResumeInput() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdateInterrupt() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool divisor_latch() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool listening() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool loopback() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t capacity() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const EventFd& interrupt_;
+  SerialPeer& peer_;
+
+  absl::Mutex mutex_;
+  std::array<std::byte, kFifoSize> input_ ABSL_GUARDED_BY(mutex_);
+  size_t input_head_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t input_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Receive was refused bytes: tell the peer when there is room.
+  bool input_wanted_ ABSL_GUARDED_BY(mutex_) = false;
+  bool overrun_ ABSL_GUARDED_BY(mutex_) = false;
+  // The peer takes bytes (LSR.THRE), and the guest has not yet been told so by interrupt.
+  bool transmitter_empty_ ABSL_GUARDED_BY(mutex_) = true;
+  bool transmitter_interrupt_ ABSL_GUARDED_BY(mutex_) = false;
+  bool line_high_ ABSL_GUARDED_BY(mutex_) = false;
+  uint8_t interrupt_enable_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint8_t fifo_control_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint8_t line_control_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint8_t modem_control_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint8_t scratch_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint16_t divisor_ ABSL_GUARDED_BY(mutex_) = 1;
+};
+
+}  // namespace ringside

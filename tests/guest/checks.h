@@ -1,0 +1,30 @@
+// The checks main.cc runs when the command line asks for them. Each prints its results and, on
+// finding something wrong, a line "guest: FAIL what: expected X got Y"; all of them return.
+
+#ifndef RINGSIDE_TESTS_GUEST_CHECKS_H_
+#define RINGSIDE_TESTS_GUEST_CHECKS_H_
+
+#include <cstdint>
+
+#include "boot_info.h"
+
+namespace guest {
+
+// memory_checks.cc
+void SayMemoryMap(const BootInfo& info);
+void SayInitrd(const BootInfo& info);
+void SayRsdp(const BootInfo& info);
+void CheckHighMemory(const BootInfo& info);
+void CheckUnmapped();
+
+// serial_checks.cc: both wait for ever for someone to type.
+void CheckEcho();
+void CheckSerialInterrupt();
+
+// cpu_checks.cc
+void SayCpuid();
+void CheckProcessors(uint64_t count);
+
+}  // namespace guest
+
+#endif  // RINGSIDE_TESTS_GUEST_CHECKS_H_

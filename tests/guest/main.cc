@@ -1,0 +1,59 @@
+// The test guest: says how it was booted and what it was given, runs the checks its command line
+// asks for, and ends the way the command line says. The words are:
+//
+//   high=1      RAM above 4 GiB and below 3 GiB keeps what is written to it
+//   unmapped=1  ports and addresses nobody claims read as all ones
+//   echo=1      echoes COM1 until newline, polled
+//   irq=1       receives one character from COM1 by interrupt
+//   cpuid=1     prints CPUID leaves
+//   smp=N       starts N - 1 application processors
+//   end=HOW     poweroff (default), reset, triple, internal, halt, spin, qemu
+//
+// boot.S gets here from either entry point, in 64-bit mode at CPL 3 on the bootstrap processor.
+
+#include "boot_info.h"
+#include "checks.h"
+#include "command_line.h"
+#include "console.h"
+#include "end.h"
+#include "interrupts.h"
+#include "machine.h"
+
+namespace guest {
+namespace {
+
+constinit BootInfo boot_info;
+
+void SayWhatWasGiven(BootProtocol protocol) {
+  Say("entry=", protocol == BootProtocol::kPvh ? "pvh" : "linux64",
+      " cpl=", Decimal{CurrentPrivilegeLevel()}, " cmdline=\"", boot_info.command_line(), "\"");
+  SayMemoryMap(boot_info);
+  SayInitrd(boot_info);
+  SayRsdp(boot_info);
+}
+
+void RunChecks(const CommandLine& command_line) {
+  if (command_line.IsOn("high")) CheckHighMemory(boot_info);
+  if (command_line.IsOn("unmapped")) CheckUnmapped();
+  if (command_line.IsOn("echo")) CheckEcho();
+  if (command_line.IsOn("irq")) CheckSerialInterrupt();
+  if (command_line.IsOn("cpuid")) SayCpuid();
+  const uint64_t processors = command_line.GetNumber("smp", 0);
+  if (processors > 0) CheckProcessors(processors);
+}
+
+}  // namespace
+
+// `structure` is the physical address of what the boot protocol hands over.
+extern "C" [[noreturn]] void GuestMain(uint64_t structure, BootProtocol protocol) {
+  InitInterrupts();
+  InitConsole();
+  boot_info.Read(protocol, structure);
+  const CommandLine command_line(boot_info.command_line());
+  SayWhatWasGiven(protocol);
+  ChooseEnd(command_line.Get("end", "poweroff"));
+  RunChecks(command_line);
+  End();
+}
+
+}  // namespace guest

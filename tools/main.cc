@@ -1,0 +1,122 @@
+// The ringside command: parses the command line and hands over to a subcommand.
+#include <CLI/CLI.hpp>
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include "base/clock.h"
+#include "tools/doctor_command.h"
+#include "tools/exit_codes.h"
+#include "tools/nearest.h"
+#include "tools/run_command.h"
+
+namespace {
+
+using ringside::Severity;
+
+constexpr char kExitCodes[] =
+    "Exit codes: 0 the guest powered off, 1 failure at run time, 2 bad input, 3 the guest asked for "
+    "a reboot, 4 the guest crashed.";
+
+constexpr char kRunExamples[] =
+    "Leave the console with Ctrl-].\n\n"
+    "Examples:\n"
+    "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz\n"
+    "  ringside run --kernel vmlinux --cpus 4 --memory 6G --cmdline 'console=ttyS0 root=/dev/vda'\n"
+    "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n\n";
+
+// What the library has to say goes to stderr.
+class SpdlogSink final : public ringside::LogSink {
+ public:
+  SpdlogSink() : logger_(spdlog::stderr_color_mt("ringside")) {
+    logger_->set_pattern("ringside: %^%l%$: %v");
+  }
+  void Log(Severity severity, std::string_view line) override {
+    constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                     spdlog::level::warn, spdlog::level::err};
+    logger_->log(kLevels[static_cast<int>(severity)], "{}", line);
+  }
+
+ private:
+  std::shared_ptr<spdlog::logger> logger_;
+};
+
+void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
+  run.add_option("--kernel", options.kernel, "bzImage, or ELF vmlinux")
+      ->required()
+      ->type_name("FILE");
+  run.add_option("--initrd", options.initrd, "initial RAM disk")->type_name("FILE");
+  run.add_option("--cmdline", options.command_line, "kernel command line")
+      ->type_name("TEXT")
+      ->default_str("\"console=ttyS0 panic=-1\"");
+  run.add_option("--cpus", options.cpus, "vCPUs, 1 to 254")->type_name("N")->default_str("1");
+  run.add_option("--memory", options.memory, "guest memory; takes K, M, G")
+      ->type_name("SIZE")
+      ->default_str("512M");
+  run.add_option("--serial", options.serial, "where COM1 goes: stdio, file=PATH or none")
+      ->type_name("WHERE")
+      ->default_str("stdio");
+  run.add_option("--entry", options.entry, "how the kernel is entered: auto, linux or pvh")
+      ->type_name("HOW")
+      ->default_str("auto");
+  run.add_flag("--timing", options.timing, "print start-up time and resident memory at the end");
+  run.footer(std::string(kRunExamples) + kExitCodes);
+}
+
+// Every word that could stand where an unknown one was found.
+std::vector<std::string> KnownWords(const CLI::App& app) {
+  std::vector<std::string> words;
+  const auto parsed = app.get_subcommands();
+  const CLI::App& current = parsed.empty() ? app : *parsed.front();
+  for (const CLI::Option* option : current.get_options()) {
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  }
+  if (parsed.empty()) {
+    for (const CLI::App* command : app.get_subcommands({})) words.push_back(command->get_name());
+  }
+  return words;
+}
+
+int ReportParseError(const CLI::App& app, const CLI::ParseError& error, ringside::LogSink& log) {
+  const auto parsed = app.get_subcommands();
+  std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  std::string line = error.what();
+  if (!unknown.empty()) {
+    const std::string word = unknown.front().substr(0, unknown.front().find('='));
+    line = absl::StrFormat("'%s' is unknown; did you mean '%s'?", word,
+                           ringside::Nearest(word, KnownWords(app)));
+  } else if (parsed.empty()) {
+    line = "no command given; try 'ringside --help'";
+  }
+  log.Log(Severity::kError, line);
+  return ringside::kExitBadInput;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int64_t start_ns = ringside::MonotonicNs();
+  SpdlogSink log;
+  CLI::App app("Ringside: boots a Linux guest under KVM.", "ringside");
+  app.set_version_flag("--version", "ringside " RINGSIDE_VERSION);
+  app.require_subcommand(1);
+  app.footer(kExitCodes);
+
+  ringside::RunOptions options = {.command_line = "console=ttyS0 panic=-1",
+                                  .entry = "auto",
+                                  .cpus = "1",
+                                  .memory = "512M",
+                                  .serial = "stdio"};
+  CLI::App* run = app.add_subcommand("run", "boot a kernel");
+  AddRunOptions(*run, options);
+  CLI::App* doctor = app.add_subcommand("doctor", "say whether this host can run guests");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return ReportParseError(app, error, log);
+  }
+  return doctor->parsed() ? ringside::DoctorCommand()
+                          : ringside::RunCommand(options, start_ns, log);
+}

@@ -1,0 +1,32 @@
+#include "tools/nearest.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ringside {
+namespace {
+
+// Levenshtein distance, one row at a time.
+size_t Edits(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 0; i < a.size(); ++i) {
+    size_t diagonal = row[0]++;
+    for (size_t j = 0; j < b.size(); ++j) {
+      const size_t change = diagonal + (a[i] != b[j] ? 1 : 0);
+      diagonal = row[j + 1];
+      row[j + 1] = std::min({change, row[j] + 1, row[j + 1] + 1});
+    }
+  }
+  return row.back();
+}
+
+}  // namespace
+
+std::string Nearest(std::string_view word, const std::vector<std::string>& candidates) {
+  const auto nearest = std::ranges::min_element(
+      candidates, {}, [word](const std::string& candidate) { return Edits(word, candidate); });
+  return nearest == candidates.end() ? "" : *nearest;
+}
+
+}  // namespace ringside

@@ -1,0 +1,13 @@
+// "Did you mean ...?"
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ringside {
+
+// The candidate with the fewest edits from `word`; the first of equals. Empty if there is none.
+std::string Nearest(std::string_view word, const std::vector<std::string>& candidates);
+
+}  // namespace ringside

@@ -1,0 +1,208 @@
+#include "tools/run_command.h"
+
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdio>
+#include <fcntl.h>
+#include <fstream>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "tools/exit_codes.h"
+#include "tools/terminal.h"
+#include "vmm/host_probe.h"
+#include "vmm/machine.h"
+
+namespace ringside {
+namespace {
+
+constexpr uint8_t kDetachKey = 0x1d;  // Ctrl-]
+// A kernel that says nothing for this long may be on a host that interprets ring 0.
+constexpr int kSilenceMs = 5000;
+
+absl::StatusOr<BootProtocol> ParseEntry(const std::string& text) {
+  if (text == "auto") return BootProtocol::kAuto;
+  if (text == "linux") return BootProtocol::kLinux;
+  if (text == "pvh") return BootProtocol::kPvh;
+  return BadInput("--entry '%s' is unknown; give auto, linux or pvh", text);
+}
+
+absl::StatusOr<uint32_t> ParseCpus(const std::string& text) {
+  uint32_t cpus = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), cpus);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return BadInput("--cpus '%s' is not a whole number; give 1 to %d", text, Machine::kMaxCpus);
+  }
+  return cpus;
+}
+
+// The serial console of this process: which descriptors, and the terminal that must be restored.
+struct SerialOption {
+  UniqueFd file;
+  ConsoleConfig config;
+  bool on_stdio = false;
+};
+
+absl::StatusOr<SerialOption> OpenSerial(const std::string& text) {
+  constexpr std::string_view kFile = "file=";
+  SerialOption serial;
+  if (text == "none") return serial;
+  if (text == "stdio") {
+    serial.config.input_fd = STDIN_FILENO;
+    serial.config.output_fd = STDOUT_FILENO;
+    serial.on_stdio = true;
+    return serial;
+  }
+  if (!text.starts_with(kFile) || text.size() == kFile.size()) {
+    return BadInput("--serial '%s' is unknown; give stdio, file=PATH or none", text);
+  }
+  const std::string path = text.substr(kFile.size());
+  serial.file = UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (!serial.file.valid()) {
+    const int error = errno;
+    const absl::Status status =
+        ErrnoError(error, absl::StrFormat("--serial cannot write '%s'", path));
+    return absl::InvalidArgumentError(status.message());  // whatever the cause: the user's to mend
+  }
+  serial.config.output_fd = serial.file.get();
+  return serial;
+}
+
+absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
+  MachineConfig config;
+  config.kernel = options.kernel;
+  config.initrd = options.initrd;
+  config.command_line = options.command_line;
+  RINGSIDE_ASSIGN_OR_RETURN(config.protocol, ParseEntry(options.entry));
+  RINGSIDE_ASSIGN_OR_RETURN(config.cpus, ParseCpus(options.cpus));
+  const absl::StatusOr<uint64_t> memory = ParseSize(options.memory);
+  if (!memory.ok()) return BadInput("--memory %s", Message(memory.status()));
+  config.memory = *memory;
+  return config;
+}
+
+// Signals that ask the command to end arrive as reads of a descriptor; there is no handler.
+class EndSignals {
+ public:
+  EndSignals() {
+    sigemptyset(&set_);
+    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) sigaddset(&set_, signal);
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+    fd_ = UniqueFd(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
+  }
+  int fd() const { return fd_.get(); }
+  int Take() const {
+    signalfd_siginfo info;
+    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
+                                                              : 0;
+  }
+  // Ends the process as the signal would have by itself.
+  [[noreturn]] void Deliver(int signal) const {
+    std::signal(signal, SIG_DFL);
+    pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
+    raise(signal);
+    _exit(128 + signal);
+  }
+
+ private:
+  sigset_t set_;
+  UniqueFd fd_;
+};
+
+void WarnIfRing0IsInterpreted(const Logger& log) {
+  const absl::StatusOr<Kvm> kvm = Kvm::Open();
+  if (!kvm.ok()) return;
+  const absl::StatusOr<double> ns = MeasureRing0(*kvm);
+  if (!ns.ok() || *ns < kRing0NativeNs) return;
+  log.Log(Severity::kWarning,
+          "this host's KVM interprets kernel mode (%.0f ns an instruction): a Linux guest will not "
+          "finish booting here; run it in the lab (tools/lab), see 'ringside doctor'",
+          *ns);
+}
+
+// Returns the signal that asked to end, or 0 when the machine ended by itself.
+int WaitForEnd(Machine& machine, const EndSignals& signals, const Logger& log) {
+  std::array<pollfd, 2> fds = {pollfd{machine.end_event().fd(), POLLIN, 0},
+                               pollfd{signals.fd(), POLLIN, 0}};
+  int timeout = kSilenceMs;
+  while (true) {
+    const int ready = poll(fds.data(), fds.size(), timeout);
+    if (ready == 0) {
+      timeout = -1;
+      if (!machine.console_spoken()) WarnIfRing0IsInterpreted(log);
+      continue;
+    }
+    if ((fds[0].revents & POLLIN) != 0) return 0;
+    if ((fds[1].revents & POLLIN) != 0) {
+      if (const int signal = signals.Take(); signal != 0) return signal;
+    }
+  }
+}
+
+// Bytes of this process that are resident and not guest memory (which is shared memory).
+uint64_t ResidentBeyondGuest() {
+  std::ifstream status("/proc/self/status");
+  uint64_t total = 0;
+  for (std::string key; status >> key;) {
+    uint64_t kib = 0;
+    if ((key == "RssAnon:" || key == "RssFile:") && status >> kib) total += kib * 1024;
+  }
+  return total;
+}
+
+void PrintTiming(int64_t start_ns, int64_t first_run_ns, uint64_t resident) {
+  std::fprintf(stderr,
+               "timing: first KVM_RUN %.3f ms after main, at monotonic %lld ns; resident beyond "
+               "guest memory %.2f MiB\n",
+               static_cast<double>(first_run_ns - start_ns) / 1e6,
+               static_cast<long long>(first_run_ns), static_cast<double>(resident) / (1 << 20));
+}
+
+int Fail(const absl::Status& status, LogSink& log) {
+  log.Log(Severity::kError, Message(status));
+  return ExitCodeOf(status);
+}
+
+}  // namespace
+
+int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
+  const Logger log(&sink);
+  absl::StatusOr<MachineConfig> config = MakeConfig(options);
+  if (!config.ok()) return Fail(config.status(), sink);
+  absl::StatusOr<SerialOption> serial = OpenSerial(options.serial);
+  if (!serial.ok()) return Fail(serial.status(), sink);
+  config->log = &sink;
+  config->console = serial->config;
+
+  const EndSignals signals;
+  std::unique_ptr<RawTerminal> terminal;
+  if (serial->on_stdio && isatty(STDIN_FILENO)) {
+    terminal = RawTerminal::Enter(STDIN_FILENO);
+    if (terminal == nullptr) config->console.input_fd = -1;  // in the background
+    config->console.detach_key = kDetachKey;
+  }
+
+  absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(*config);
+  if (!machine.ok()) return Fail(machine.status(), sink);
+  if (absl::Status status = (*machine)->Start(); !status.ok()) return Fail(status, sink);
+  const uint64_t resident = options.timing ? ResidentBeyondGuest() : 0;
+
+  const int signal = WaitForEnd(**machine, signals, log);
+  if (signal != 0) (*machine)->Stop();
+  const MachineEnd end = (*machine)->Wait();
+  const int64_t first_run_ns = (*machine)->first_run_ns();
+  machine->reset();
+  terminal.reset();
+  if (!end.detail.empty()) log.Log(Severity::kError, "%s", end.detail);
+  if (options.timing) PrintTiming(start_ns, first_run_ns, resident);
+  if (signal != 0) signals.Deliver(signal);
+  return ExitCodeOf(end.kind);
+}
+
+}  // namespace ringside

@@ -1,0 +1,26 @@
+// `ringside run`: builds a machine from options, runs it on this terminal, and turns its end into
+// an exit code.
+#pragma once
+
+#include <string>
+
+#include "base/log.h"
+
+namespace ringside {
+
+// As given on the command line.
+struct RunOptions {
+  std::string kernel;
+  std::string initrd;
+  std::string command_line;
+  std::string entry;   // auto, linux or pvh
+  std::string cpus;
+  std::string memory;  // a size
+  std::string serial;  // stdio, file=PATH or none
+  bool timing = false;
+};
+
+// Returns the exit code; what went wrong is in the log. `start_ns` is CLOCK_MONOTONIC at main.
+int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& log);
+
+}  // namespace ringside

@@ -1,0 +1,50 @@
+#include "tools/terminal.h"
+
+#include <csignal>
+#include <initializer_list>
+#include <termios.h>
+#include <unistd.h>
+
+namespace ringside {
+namespace {
+
+constexpr std::initializer_list<int> kCrashSignals = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+
+int raw_fd = -1;
+termios saved;
+
+void Restore() {
+  if (raw_fd >= 0) tcsetattr(raw_fd, TCSANOW, &saved);  // async-signal-safe (POSIX 2.4.3)
+}
+
+// Installed with SA_RESETHAND: the signal raised again ends the process as it would have.
+void RestoreAndCrash(int signal) {
+  Restore();
+  raise(signal);
+}
+
+}  // namespace
+
+std::unique_ptr<RawTerminal> RawTerminal::Enter(int fd) {
+  // In the background a change of the terminal would stop us (SIGTTOU).
+  if (tcgetattr(fd, &saved) != 0 || tcgetpgrp(fd) != getpgrp()) return nullptr;
+  termios raw = saved;
+  cfmakeraw(&raw);
+  raw.c_oflag |= OPOST;  // our own lines still end in a line feed alone
+  if (tcsetattr(fd, TCSADRAIN, &raw) != 0) return nullptr;
+  raw_fd = fd;
+
+  struct sigaction action = {};
+  action.sa_handler = RestoreAndCrash;
+  action.sa_flags = SA_RESETHAND | SA_NODEFER;
+  for (const int signal : kCrashSignals) sigaction(signal, &action, nullptr);
+  return std::unique_ptr<RawTerminal>(new RawTerminal);
+}
+
+RawTerminal::~RawTerminal() {
+  Restore();
+  raw_fd = -1;
+  for (const int signal : kCrashSignals) std::signal(signal, SIG_DFL);
+}
+
+}  // namespace ringside

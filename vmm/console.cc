@@ -1,0 +1,158 @@
+#include "vmm/console.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/notification.h"
+
+namespace ringside {
+namespace {
+
+constexpr size_t kInputChunk = 256;
+
+// A second open of the same terminal or pipe that does not block. O_NONBLOCK on the descriptor
+// itself would reach the shell and everybody else who shares it.
+UniqueFd ReopenNonBlocking(int fd, int access) {
+  if (fd < 0) return UniqueFd();
+  const std::string path = absl::StrFormat("/proc/self/fd/%d", fd);
+  struct stat info;
+  const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
+  if (!is_file) {  // files never block, and a second open would begin at their start
+    UniqueFd reopened(open(path.c_str(), access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    if (reopened.valid()) return reopened;
+  }
+  return UniqueFd(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+}
+
+bool NeverBlocks(int fd) {
+  struct stat info;
+  const int flags = fcntl(fd, F_GETFL);
+  return fstat(fd, &info) == 0 && (S_ISREG(info.st_mode) || (flags & O_NONBLOCK) != 0);
+}
+
+}  // namespace
+
+Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread)
+    : config_(config),
+      io_thread_(io_thread),
+      input_(ReopenNonBlocking(config.input_fd, O_RDONLY)),
+      output_(ReopenNonBlocking(config.output_fd, O_WRONLY)),
+      output_never_blocks_(NeverBlocks(output_.get())),
+      serial_(interrupt, *this),
+      output_ring_(output_.valid() ? kBufferSize : 0),
+      input_watch_(input_.get(), EPOLLIN, [this] { ReadInput(); }),
+      output_watch_(output_.get(), EPOLLOUT, [this] { WriteOutput(); }),
+      pass_input_([this] { PassInput(); }),
+      write_output_([this] {
+        output_never_blocks_ ? WriteOutput() : io_thread_.Arm(output_watch_);
+      }) {}
+
+Console::~Console() { Stop(); }
+
+void Console::Start() {
+  if (input_.valid()) io_thread_.Post(pass_input_);
+}
+
+bool Console::Send(std::byte data) {
+  spoken_.store(true, std::memory_order_relaxed);
+  if (!output_.valid()) return true;
+  bool first = false;
+  bool room = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    first = output_count_ == 0;
+    if (output_count_ < kBufferSize) {
+      output_ring_[(output_head_ + output_count_) % kBufferSize] = data;
+      ++output_count_;
+    }
+    room = kBufferSize - output_count_ >= Serial::kFifoSize;
+    guest_waits_ = !room;
+  }
+  if (first) io_thread_.Post(write_output_);
+  return room;
+}
+
+void Console::WriteOutput() {
+  std::span<const std::byte> chunk;
+  {
+    absl::MutexLock lock(&mutex_);
+    chunk = std::span(output_ring_)
+                .subspan(output_head_, std::min(output_count_, kBufferSize - output_head_));
+  }
+  // Outside the lock: the guest only appends behind the chunk. A descriptor that might block after
+  // all is given a byte at a time, which it has announced room for.
+  if (!output_never_blocks_) chunk = chunk.first(std::min<size_t>(chunk.size(), 1));
+  if (chunk.empty()) return;
+  ssize_t written = write(output_.get(), chunk.data(), chunk.size());
+  if (written < 0 && (errno == EAGAIN || errno == EINTR)) {
+    io_thread_.Arm(output_watch_);
+    return;
+  }
+  // A reader that has gone away: what the guest says from now on nobody can hear.
+  if (written < 0) written = static_cast<ssize_t>(chunk.size());
+
+  bool more = false;
+  bool guest_waits = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    output_head_ = (output_head_ + static_cast<size_t>(written)) % kBufferSize;
+    output_count_ -= static_cast<size_t>(written);
+    more = output_count_ > 0;
+    if (kBufferSize - output_count_ >= Serial::kFifoSize) {
+      guest_waits = std::exchange(guest_waits_, false);
+    }
+  }
+  if (more) io_thread_.Arm(output_watch_);
+  if (guest_waits) serial_.OutputDrained();
+}
+
+size_t Console::Flush(absl::Duration limit) {
+  absl::MutexLock lock(&mutex_);
+  const auto empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return output_count_ == 0; };
+  mutex_.AwaitWithTimeout(absl::Condition(&empty), limit);
+  return output_count_;
+}
+
+void Console::Stop() {
+  absl::Notification done;
+  Job stop([this, &done] {
+    reading_ = false;
+    if (input_.valid()) io_thread_.Disarm(input_watch_);
+    if (output_.valid()) io_thread_.Disarm(output_watch_);
+    done.Notify();
+  });
+  io_thread_.Post(stop);
+  done.WaitForNotification();
+}
+
+void Console::InputDrained() { io_thread_.Post(pass_input_); }
+
+void Console::ReadInput() {
+  std::array<std::byte, kInputChunk> chunk;
+  const ssize_t got = read(input_.get(), chunk.data(), chunk.size());
+  // Zero is the end of input; an error other than these two, a terminal that is gone.
+  if (got <= 0 && !(got < 0 && (errno == EAGAIN || errno == EINTR))) reading_ = false;
+  const std::span typed = std::span(chunk).first(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  auto end = typed.end();
+  if (config_.detach_key.has_value()) {
+    end = std::ranges::find(typed, std::byte{*config_.detach_key});
+  }
+  input_pending_.insert(input_pending_.end(), typed.begin(), end);
+  if (end != typed.end()) config_.detached();
+  PassInput();
+}
+
+void Console::PassInput() {
+  // What the port does not take now it asks for by InputDrained, which comes back here.
+  const size_t taken = serial_.Receive(input_pending_);
+  input_pending_.erase(input_pending_.begin(),
+                       input_pending_.begin() + static_cast<ptrdiff_t>(taken));
+  if (reading_ && input_pending_.size() < kBufferSize) io_thread_.Arm(input_watch_);
+}
+
+}  // namespace ringside

@@ -1,0 +1,104 @@
+// The outer end of COM1: moves bytes between the serial port and two descriptors of the embedder.
+//
+// Threads: bytes from the guest are taken on vCPU threads into a bounded buffer and written by the
+// I/O thread, so a reader who does not read stalls neither a vCPU nor the machine's end: the
+// guest's transmitter just stays busy. Input is read by the I/O thread and kept until the port takes
+// it, so that the detach key is found even while the guest does not listen.
+// Ownership: descriptors stay the embedder's and stay open while the console exists.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/fd.h"
+#include "devices/serial.h"
+#include "poll/io_thread.h"
+
+namespace ringside {
+
+struct ConsoleConfig {
+  int input_fd = -1;   // -1: the guest never receives anything
+  int output_fd = -1;  // -1: what the guest sends is dropped
+  // Typed by the user to leave: is not sent on, but calls `detached` (on the I/O thread).
+  std::optional<uint8_t> detach_key;
+  std::function<void()> detached;
+};
+
+class Console final : private SerialPeer {
+ public:
+  static constexpr size_t kBufferSize = 64 * 1024;  // each way
+
+  // Both arguments outlive the console.
+  Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread);
+  ~Console() override;
+
+  Serial& serial() { return serial_; }
+  // Begins to read input.
+  void Start();
+  // Whether the guest has sent anything yet. Any thread.
+  bool spoken() const { return spoken_.load(std::memory_order_relaxed); }
+  // Waits until all output is written, or for `limit` at most; returns the bytes still unwritten.
+  size_t Flush(absl::Duration limit);
+  // Lets go of the descriptors. Blocks until the I/O thread has done so.
+  void Stop();
+
+ private:
+  class Watch final : public FdWatch {
+   public:
+    Watch(int fd, uint32_t events, std::function<void()> ready)
+        : FdWatch(fd, events), ready_(std::move(ready)) {}
+    void Ready() override { ready_(); }
+
+   private:
+    const std::function<void()> ready_;
+  };
+  class Job final : public Task {
+   public:
+    explicit Job(std::function<void()> run) : run_(std::move(run)) {}
+    void Run() override { run_(); }
+
+   private:
+    const std::function<void()> run_;
+  };
+
+  // SerialPeer, on vCPU threads.
+  bool Send(std::byte data) override;
+  void InputDrained() override;
+
+  // On the I/O thread.
+  void ReadInput();
+  void PassInput();
+  void WriteOutput();
+
+  const ConsoleConfig config_;
+  IoThread& io_thread_;
+  const UniqueFd input_;
+  const UniqueFd output_;
+  const bool output_never_blocks_;
+  Serial serial_;
+
+  std::atomic<bool> spoken_{false};
+
+  absl::Mutex mutex_;
+  std::vector<std::byte> output_ring_ ABSL_GUARDED_BY(mutex_);  // of kBufferSize
+  size_t output_head_ ABSL_GUARDED_BY(mutex_) = 0;              // of the oldest byte
+  size_t output_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool guest_waits_ ABSL_GUARDED_BY(mutex_) = false;
+
+  // The I/O thread's own: input that the port has not taken yet.
+  std::vector<std::byte> input_pending_;
+  bool reading_ = true;  // until end of file or Stop
+
+  Watch input_watch_;
+  Watch output_watch_;
+  Job pass_input_;
+  Job write_output_;
+};
+
+}  // namespace ringside

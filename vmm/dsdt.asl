@@ -1,0 +1,56 @@
+// What the machine has that cannot find itself: the serial port and the PCI host bridge.
+// Compiled by iasl at build time; addresses as in memory_layout.h (a test compares them).
+DefinitionBlock ("dsdt.aml", "DSDT", 2, "RNGSDE", "RINGSIDE", 1)
+{
+    // SLP_TYP 5 is SleepRegisters::kSleepTypeS5.
+    Name (\_S5, Package () { 5, 0, 0, 0 })
+
+    Scope (\_SB)
+    {
+        Device (COM1)
+        {
+            Name (_HID, EisaId ("PNP0501"))
+            Name (_UID, 1)
+            Name (_CRS, ResourceTemplate ()
+            {
+                IO (Decode16, 0x3F8, 0x3F8, 1, 8)
+                // Not IRQ(): a hardware-reduced machine has no legacy interrupts to override.
+                Interrupt (ResourceConsumer, Edge, ActiveHigh, Exclusive) { 4 }
+            })
+        }
+
+        // Reserves the ECAM window that MCFG announces (PCI Firmware 3.3 section 4.1.2).
+        Device (MBRD)
+        {
+            Name (_HID, EisaId ("PNP0C02"))
+            Name (_UID, 1)
+            Name (_CRS, ResourceTemplate ()
+            {
+                Memory32Fixed (ReadWrite, 0xE0000000, 0x00100000)
+            })
+        }
+
+        Device (PCI0)
+        {
+            Name (_HID, EisaId ("PNP0A08"))
+            Name (_CID, EisaId ("PNP0A03"))
+            Name (_UID, 0)
+            Name (_SEG, 0)
+            Name (_BBN, 0)
+            Name (_CRS, ResourceTemplate ()
+            {
+                WordBusNumber (ResourceProducer, MinFixed, MaxFixed, PosDecode,
+                    0, 0, 0, 0, 1)
+                IO (Decode16, 0xCF8, 0xCF8, 1, 8)
+                DWordMemory (ResourceProducer, PosDecode, MinFixed, MaxFixed, NonCacheable,
+                    ReadWrite, 0, 0xC0000000, 0xDFFFFFFF, 0, 0x20000000)
+            })
+            // The machine keeps no PCIe feature for itself (PCI Firmware 3.3 section 4.5.1): the
+            // guest gets whatever control it asks for.
+            Method (_OSC, 4, NotSerialized)
+            {
+                Return (Arg3)
+            }
+        }
+    }
+}

@@ -1,0 +1,94 @@
+// The KVM interface, one C++ call an ioctl: /dev/kvm, a virtual machine, a virtual CPU.
+//
+// Threads: a KvmVcpu is used by the thread that sets it up, then by the thread that runs it; the
+// others by the thread that builds the machine. Errors name the ioctl.
+// Source: Linux Documentation/virt/kvm/api.rst.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "devices/guest_memory.h"
+#include "vmm/kvm_api.h"
+
+namespace ringside {
+
+class KvmVm;
+class KvmVcpu;
+
+class Kvm {
+ public:
+  // NotFound or PermissionDenied with what to do about it.
+  static absl::StatusOr<Kvm> Open(const std::string& path = "/dev/kvm");
+
+  // KVM_CHECK_EXTENSION: 0 if absent, else a positive number whose meaning depends.
+  int Extension(int capability) const;
+  int max_vcpus() const;
+  absl::StatusOr<std::vector<kvm_cpuid_entry2>> SupportedCpuid() const;
+  absl::StatusOr<KvmVm> CreateVm() const;
+
+ private:
+  explicit Kvm(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+class KvmVm {
+ public:
+  // In this order: a slot added after the irqchip makes KVM wait for a grace period.
+  absl::Status SetMemory(std::span<const MemoryRegion> regions);
+  // Pages that KVM itself needs in guest address space on Intel hosts without "unrestricted guest".
+  absl::Status SetIntelPages(uint64_t tss, uint64_t identity_map);
+  // Local APICs, IOAPIC, PICs; and the PIT.
+  absl::Status CreateIrqchip();
+  // Every write to `event` becomes an edge on the given IOAPIC pin.
+  absl::Status AssignIrqFd(const EventFd& event, uint32_t gsi);
+  // `id` is the APIC id. The VM may go before its vCPUs: KVM counts references.
+  absl::StatusOr<KvmVcpu> CreateVcpu(uint32_t id);
+
+ private:
+  friend class Kvm;
+  KvmVm(UniqueFd fd, size_t run_size) : fd_(std::move(fd)), run_size_(run_size) {}
+  UniqueFd fd_;
+  size_t run_size_;  // bytes of a vCPU's kvm_run mapping
+};
+
+class KvmVcpu {
+ public:
+  KvmVcpu(KvmVcpu&& other) noexcept;
+  ~KvmVcpu();
+
+  absl::Status SetCpuid(std::span<const kvm_cpuid_entry2> entries);
+  absl::StatusOr<kvm_sregs> GetSpecialRegisters() const;
+  absl::Status SetSpecialRegisters(const kvm_sregs& registers);
+  absl::StatusOr<kvm_regs> GetRegisters() const;
+  absl::Status SetRegisters(const kvm_regs& registers);
+  // Returns how many were taken: KVM stops at the first it refuses.
+  absl::StatusOr<int> SetMsrs(std::span<const kvm_msr_entry> entries);
+  // The only signal that ends Run early; it stays blocked outside.
+  absl::Status AllowOnly(int signal);
+
+  // KVM_RUN. 0 if the guest left with run().exit_reason, else the errno.
+  int Run();
+  kvm_run& run() { return *run_; }
+
+ private:
+  friend class KvmVm;
+  KvmVcpu(UniqueFd fd, kvm_run* run, size_t run_size)
+      : fd_(std::move(fd)), run_(run), run_size_(run_size) {}
+  UniqueFd fd_;
+  kvm_run* run_;
+  size_t run_size_;
+};
+
+// What a machine cannot do without; `doctor` names those that a host lacks.
+struct RequiredCapability {
+  int number;
+  const char* name;
+  const char* purpose;
+};
+std::span<const RequiredCapability> RequiredCapabilities();
+
+}  // namespace ringside

@@ -1,0 +1,171 @@
+#include "vmm/machine.h"
+
+#include <algorithm>
+#include <sys/sysinfo.h>
+
+#include "base/size.h"
+#include "base/status.h"
+#include "vmm/acpi.h"
+#include "vmm/boot_cpu.h"
+#include "vmm/cpuid.h"
+#include "vmm/memory_layout.h"
+
+namespace ringside {
+namespace {
+
+constexpr absl::Duration kFlushLimit = absl::Seconds(2);
+
+absl::Status CheckCpus(uint32_t cpus, const Kvm& kvm) {
+  const auto most = std::min<uint32_t>(Machine::kMaxCpus, static_cast<uint32_t>(kvm.max_vcpus()));
+  if (cpus < 1 || cpus > most) {
+    return BadInput("%d vCPUs cannot be had; this host and machine take 1 to %d", cpus, most);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMemory(uint64_t bytes) {
+  if (bytes < kMinMemory) {
+    return BadInput("%s of memory is too small; the least is %s", FormatSize(bytes),
+                    FormatSize(kMinMemory));
+  }
+  if (bytes % kPageSize != 0) {
+    return BadInput("%d bytes of memory are not whole pages of %d bytes", bytes, kPageSize);
+  }
+  struct sysinfo host;
+  if (sysinfo(&host) != 0) return absl::OkStatus();
+  const uint64_t has = (uint64_t{host.totalram} + host.totalswap) * host.mem_unit;
+  if (bytes > std::min(has, kMaxMemory)) {
+    return BadInput("%s of memory is more than this host has (%s with swap)", FormatSize(bytes),
+                    FormatSize(has));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes) {
+  std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
+  if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
+  return GuestMemory::Create(ranges);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(const MachineConfig& config) {
+  RINGSIDE_ASSIGN_OR_RETURN(EventFd end_event, EventFd::Create());
+  RINGSIDE_ASSIGN_OR_RETURN(EventFd serial_interrupt, EventFd::Create());
+  std::unique_ptr<Machine> machine(
+      new Machine(config, std::move(end_event), std::move(serial_interrupt)));
+  RINGSIDE_RETURN_IF_ERROR(machine->Build());
+  return machine;
+}
+
+Machine::Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt)
+    : config_(config),
+      log_(config.log),
+      end_event_(std::move(end_event)),
+      serial_interrupt_(std::move(serial_interrupt)),
+      sleep_registers_([this] { End({EndKind::kPowerOff, ""}); }),
+      reset_port_([this] { End({EndKind::kReset, ""}); }) {}
+
+Machine::~Machine() {
+  Stop();
+  Wait();
+}
+
+absl::Status Machine::Build() {
+  RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
+  RINGSIDE_RETURN_IF_ERROR(CheckCpus(config_.cpus, kvm));
+  RINGSIDE_RETURN_IF_ERROR(CheckMemory(config_.memory));
+  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_.memory));
+  RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
+  RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
+  RINGSIDE_RETURN_IF_ERROR(vm_->SetIntelPages(kKvmTss, kKvmIdentityMap));
+  RINGSIDE_RETURN_IF_ERROR(vm_->CreateIrqchip());
+  RINGSIDE_RETURN_IF_ERROR(AddDevices());
+
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
+  for (uint32_t id = 0; id < config_.cpus; ++id) {
+    RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm_->CreateVcpu(id));
+    RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(MakeCpuid(cpuid, id, config_.cpus)));
+    RINGSIDE_ASSIGN_OR_RETURN(const int refused, SetBootMsrs(vcpu));
+    if (refused > 0) log_.Log(Severity::kDebug, "vCPU %d: %d MSRs refused", id, refused);
+    vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), memory_bus_, port_bus_,
+                                            [this](MachineEnd end) { End(std::move(end)); }));
+  }
+  return LoadGuest();
+}
+
+absl::Status Machine::AddDevices() {
+  RINGSIDE_ASSIGN_OR_RETURN(io_thread_, IoThread::Start("io"));
+  ConsoleConfig console = config_.console;
+  if (!console.detached) console.detached = [this] { Stop(); };
+  console_ = std::make_unique<Console>(console, serial_interrupt_, *io_thread_);
+  RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(serial_interrupt_, kCom1Irq));
+  RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kCom1Port, Serial::kSize, console_->serial()));
+  RINGSIDE_RETURN_IF_ERROR(
+      port_bus_.Add(kSleepControlPort, SleepRegisters::kSize, sleep_registers_));
+  RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kResetPort, ResetPort::kSize, reset_port_));
+  RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kPciConfigPort, PciHost::kPortSize, pci_host_.ports()));
+  return memory_bus_.Add(kEcam, kEcamSize, pci_host_.ecam());
+}
+
+absl::Status Machine::LoadGuest() {
+  RINGSIDE_ASSIGN_OR_RETURN(const ImageFile kernel, ImageFile::Open("kernel", config_.kernel));
+  std::optional<ImageFile> initrd;
+  if (!config_.initrd.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config_.initrd));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(const BootEntry entry,
+                            LoadKernel({.kernel = kernel,
+                                        .initrd = initrd.has_value() ? &*initrd : nullptr,
+                                        .command_line = config_.command_line,
+                                        .protocol = config_.protocol,
+                                        .acpi_rsdp = WriteAcpiTables(config_.cpus, *memory_)},
+                                       *memory_));
+  WriteBootTables(*memory_);
+  return SetBootRegisters(vcpus_.front()->kvm(), entry);
+}
+
+absl::Status Machine::Start() {
+  console_->Start();
+  for (const auto& vcpu : vcpus_) {
+    if (absl::Status status = vcpu->Start(); !status.ok()) {
+      End({EndKind::kFailure, std::string(Message(status))});
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Machine::Stop() { End({EndKind::kStopped, ""}); }
+
+void Machine::End(MachineEnd end) {
+  absl::MutexLock lock(&mutex_);
+  if (end_.has_value()) return;  // the first reason counts
+  end_ = std::move(end);
+  for (const auto& vcpu : vcpus_) vcpu->RequestStop();
+  end_event_.Signal();
+}
+
+const MachineEnd& Machine::Wait() {
+  {
+    absl::MutexLock lock(&mutex_);
+    const auto has_ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return end_.has_value();
+    };
+    mutex_.Await(absl::Condition(&has_ended));
+  }
+  for (const auto& vcpu : vcpus_) vcpu->Join();
+  if (console_ != nullptr) {
+    if (const size_t unwritten = console_->Flush(kFlushLimit); unwritten > 0) {
+      log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  return *end_;
+}
+
+int64_t Machine::first_run_ns() const {
+  return vcpus_.empty() ? 0 : vcpus_.front()->first_run_ns();
+}
+
+}  // namespace ringside

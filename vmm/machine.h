@@ -1,0 +1,110 @@
+// The public interface: a virtual machine that boots a kernel, from build to end.
+//
+//   MachineConfig config;
+//   config.kernel = "vmlinuz";
+//   absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+//   if (machine.ok() && (*machine)->Start().ok()) {
+//     const MachineEnd& end = (*machine)->Wait();
+//   }
+//
+// Any number of machines live in one process. Nothing here is global, installs a signal handler,
+// changes a working directory, writes to stdout or stderr, or calls exit.
+//
+// Threads: one thread owns the machine and calls everything; Stop and end_event may be used from
+// any. A machine brings a thread a vCPU and one I/O thread, all with every signal blocked.
+// Errors: InvalidArgument, NotFound, PermissionDenied and FailedPrecondition mean that the
+// configuration or the host needs mending, and say how; others are failures.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "devices/bus.h"
+#include "devices/guest_memory.h"
+#include "devices/pci_host.h"
+#include "devices/power.h"
+#include "poll/io_thread.h"
+#include "vmm/boot.h"
+#include "vmm/console.h"
+#include "vmm/kvm.h"
+#include "vmm/machine_end.h"
+#include "vmm/vcpu.h"
+
+namespace ringside {
+
+struct MachineConfig {
+  std::string kernel;  // path of a bzImage or an ELF file
+  std::string initrd;  // path; empty: none
+  std::string command_line = "console=ttyS0 panic=-1";
+  BootProtocol protocol = BootProtocol::kAuto;
+  uint32_t cpus = 1;                  // 1 to kMaxCpus
+  uint64_t memory = 512 << 20;        // bytes, whole pages
+  ConsoleConfig console;              // COM1; `detached` defaults to Machine::Stop
+  LogSink* log = nullptr;             // outlives the machine
+  std::string kvm_path = "/dev/kvm";
+};
+
+class Machine {
+ public:
+  static constexpr uint32_t kMaxCpus = 254;  // APIC ids below the broadcast id, one for the IOAPIC
+
+  // Checks the configuration, sets everything up and loads the kernel; runs nothing yet.
+  static absl::StatusOr<std::unique_ptr<Machine>> Create(const MachineConfig& config);
+  // Stops it if it runs, and joins its threads.
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // Once. On an error the machine is over.
+  absl::Status Start();
+  // Blocks until the machine has ended, its threads have left the guest and its output is written
+  // (within a limit, should its reader not read).
+  const MachineEnd& Wait();
+  // Ends the machine at once, as pulling the plug does. Does not wait.
+  void Stop();
+  // Becomes readable when the machine has ended, for event loops; do not read it.
+  const EventFd& end_event() const { return end_event_; }
+
+  // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.
+  int64_t first_run_ns() const;
+  // Whether the guest has sent anything to its console yet. Any thread.
+  bool console_spoken() const { return console_->spoken(); }
+
+ private:
+  Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt);
+  absl::Status Build();
+  absl::Status AddDevices();
+  absl::Status LoadGuest();
+  void End(MachineEnd end);
+
+  const MachineConfig config_;
+  const Logger log_;
+  const EventFd end_event_;
+  const EventFd serial_interrupt_;
+
+  std::unique_ptr<GuestMemory> memory_;
+  std::optional<KvmVm> vm_;
+  std::unique_ptr<IoThread> io_thread_;
+
+  Bus memory_bus_;
+  Bus port_bus_;
+  std::unique_ptr<Console> console_;
+  PciHost pci_host_;
+  SleepRegisters sleep_registers_;
+  ResetPort reset_port_;
+
+  absl::Mutex mutex_;
+  std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);
+  // Last: their threads use what is above.
+  std::vector<std::unique_ptr<Vcpu>> vcpus_;
+};
+
+}  // namespace ringside

@@ -16,6 +16,8 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text) {
   };
   uint64_t number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto too_big = [text] { return BadInput("'%s' is more than 64 bits can hold", text); };
+  if (error == std::errc::result_out_of_range) return too_big();
   if (error != std::errc()) return bad();
   const std::string_view suffix = text.substr(static_cast<size_t>(rest - text.data()));
   if (suffix.empty()) return number;
@@ -23,7 +25,7 @@ absl::StatusOr<uint64_t> ParseSize(std::string_view text) {
   const size_t power = kSuffixes.find(letter);
   if (suffix.size() != 1 || power == std::string_view::npos) return bad();
   const unsigned shift = 10 * (static_cast<unsigned>(power) + 1);
-  if (number > UINT64_MAX >> shift) return BadInput("'%s' is more than 64 bits can hold", text);
+  if (number > UINT64_MAX >> shift) return too_big();
   return number << shift;
 }
 
@@ -36,7 +38,7 @@ std::string FormatSize(uint64_t bytes) {
   }
   constexpr uint64_t kMebi = 1 << 20;
   if (bytes < kMebi) return absl::StrFormat("%d", bytes);
-  return absl::StrFormat("%dM", (bytes + kMebi - 1) / kMebi);
+  return absl::StrFormat("%dM", bytes / kMebi + (bytes % kMebi != 0 ? 1 : 0));
 }
 
 }  // namespace ringside

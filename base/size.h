@@ -12,7 +12,7 @@ namespace ringside {
 // "512" or "64K"; "1.5G" is refused: whole numbers only.
 absl::StatusOr<uint64_t> ParseSize(std::string_view text);
 
-// The shortest exact form with a suffix ("3G", "640K"), or rounded up to whole M.
+// The shortest exact form ("3G", "640K", "513"); odd bytes from 1M on are rounded up to whole M.
 std::string FormatSize(uint64_t bytes);
 
 }  // namespace ringside

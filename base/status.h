@@ -32,8 +32,8 @@ inline std::string_view Message(const absl::Status& status) {
 #define RINGSIDE_CONCAT_(a, b) a##b
 #define RINGSIDE_CONCAT(a, b) RINGSIDE_CONCAT_(a, b)
 
-#define RINGSIDE_RETURN_IF_ERROR(expression)                              \
-  do {                                                                    \
+#define RINGSIDE_RETURN_IF_ERROR(expression)                                \
+  do {                                                                      \
     if (absl::Status status_ = (expression); !status_.ok()) return status_; \
   } while (false)
 

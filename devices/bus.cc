@@ -10,8 +10,8 @@ absl::Status Bus::Add(uint64_t base, uint64_t size, IoHandler& handler) {
   const auto above = ranges_.lower_bound(base);
   const bool wraps = size == 0 || base + size - 1 < base;
   const bool hits_above = above != ranges_.end() && above->second.base - base < size;
-  const bool hits_below =
-      above != ranges_.begin() && base - std::prev(above)->second.base < std::prev(above)->second.size;
+  const bool hits_below = above != ranges_.begin() &&
+                          base - std::prev(above)->second.base < std::prev(above)->second.size;
   if (wraps || hits_above || hits_below) {
     return absl::AlreadyExistsError(
         absl::StrFormat("bus range %#x of %d bytes overlaps another", base, size));

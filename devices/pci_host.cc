@@ -8,6 +8,7 @@ namespace {
 
 constexpr uint32_t kFunctionSize = 4096;
 constexpr uint32_t kAddressEnable = 0x80000000;
+constexpr uint32_t kAddressBits = 0x80fffffc;  // the others read 0
 
 // PCI 3.0 section 6.1.
 constexpr size_t kVendorId = 0x00;
@@ -42,7 +43,7 @@ void PciHost::ReadConfig(uint32_t address, std::span<std::byte> data) const {
 void PciHost::Ports::Read(uint64_t offset, std::span<std::byte> data) {
   uint32_t address;
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     address = address_;
   }
   std::ranges::fill(data, std::byte{0xff});
@@ -58,8 +59,9 @@ void PciHost::Ports::Read(uint64_t offset, std::span<std::byte> data) {
 void PciHost::Ports::Write(uint64_t offset, std::span<const std::byte> data) {
   // Only a full 32-bit write reaches the latch (PCI 3.0 section 3.2.2.3.2).
   if (offset != 0 || data.size() != sizeof(address_)) return;
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   std::memcpy(&address_, data.data(), sizeof address_);
+  address_ &= kAddressBits;
 }
 
 void PciHost::Ecam::Read(uint64_t offset, std::span<std::byte> data) {

@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/sync.h"
 #include "devices/bus.h"
 
 namespace ringside {
@@ -34,7 +34,7 @@ class PciHost {
 
    private:
     const PciHost& host_;
-    absl::Mutex mutex_;
+    Mutex mutex_;
     uint32_t address_ ABSL_GUARDED_BY(mutex_) = 0;
   };
 

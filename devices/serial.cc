@@ -28,7 +28,7 @@ constexpr uint8_t kIdLineStatus = 0x06;
 constexpr uint8_t kIdFifosEnabled = 0xc0;
 
 constexpr uint8_t kFifoEnable = 0x01;
-constexpr uint8_t kFifoClearReceive = 0x02;
+constexpr uint8_t kFifoClear = 0x02 | kFifoEnable;  // without that bit the others mean nothing
 constexpr uint8_t kLineDivisorLatch = 0x80;
 constexpr uint8_t kModemRts = 0x02;
 constexpr uint8_t kModemLoopback = 0x10;
@@ -45,19 +45,19 @@ constexpr uint8_t kModemDcd = 0x80;
 }  // namespace
 
 void Serial::Read(uint64_t offset, std::span<std::byte> data) {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   for (std::byte& byte : data) byte = std::byte{ReadRegister(offset++)};
   UpdateInterrupt();
 }
 
 void Serial::Write(uint64_t offset, std::span<const std::byte> data) {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   for (const std::byte byte : data) WriteRegister(offset++, std::to_integer<uint8_t>(byte));
   UpdateInterrupt();
 }
 
 size_t Serial::Receive(std::span<const std::byte> data) {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   size_t taken = 0;
   if (listening()) {
     while (taken < data.size() && input_count_ < capacity()) Push(data[taken++]);
@@ -68,7 +68,9 @@ size_t Serial::Receive(std::span<const std::byte> data) {
 }
 
 void Serial::OutputDrained() {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
+  // Asked again under the lock: since the peer found room the guest may have sent more.
+  if (transmitter_empty_ || !peer_.HasRoom()) return;
   transmitter_empty_ = true;
   transmitter_interrupt_ = true;
   UpdateInterrupt();
@@ -136,7 +138,12 @@ void Serial::WriteRegister(uint64_t offset, uint8_t value) {
     case kData:
       if (divisor_latch()) {
         divisor_ = (divisor_ & 0xff00) | value;
-      } else if (loopback()) {
+        return;
+      }
+      // Sending acknowledges this cause too (table III), so being ready for more is an edge again.
+      transmitter_interrupt_ = false;
+      UpdateInterrupt();
+      if (loopback()) {
         if (!Push(std::byte{value})) overrun_ = true;
         transmitter_interrupt_ = true;
       } else {
@@ -157,7 +164,7 @@ void Serial::WriteRegister(uint64_t offset, uint8_t value) {
       }
       return;
     case kInterruptId:  // FIFO control
-      if (((value ^ fifo_control_) & kFifoEnable) != 0 || (value & kFifoClearReceive) != 0) {
+      if (((value ^ fifo_control_) & kFifoEnable) != 0 || (value & kFifoClear) == kFifoClear) {
         input_count_ = 0;
       }
       fifo_control_ = value & kFifoEnable;
@@ -199,12 +206,18 @@ void Serial::UpdateInterrupt() {
   line_high_ = high;
 }
 
-bool Serial::divisor_latch() const { return (line_control_ & kLineDivisorLatch) != 0; }
+bool Serial::divisor_latch() const {
+  return (line_control_ & kLineDivisorLatch) != 0;
+}
 bool Serial::listening() const {
   return !loopback() &&
          ((modem_control_ & kModemRts) != 0 || (interrupt_enable_ & kEnableReceive) != 0);
 }
-bool Serial::loopback() const { return (modem_control_ & kModemLoopback) != 0; }
-size_t Serial::capacity() const { return (fifo_control_ & kFifoEnable) != 0 ? kFifoSize : 1; }
+bool Serial::loopback() const {
+  return (modem_control_ & kModemLoopback) != 0;
+}
+size_t Serial::capacity() const {
+  return (fifo_control_ & kFifoEnable) != 0 ? kFifoSize : 1;
+}
 
 }  // namespace ringside

@@ -13,8 +13,8 @@
 #include <cstdint>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "base/fd.h"
+#include "base/sync.h"
 #include "devices/bus.h"
 
 namespace ringside {
@@ -27,6 +27,8 @@ class SerialPeer {
   // it calls Serial::OutputDrained once they do; what the guest sends meanwhile may be dropped.
   // Runs on a vCPU thread and does not block.
   virtual bool Send(std::byte data) = 0;
+  // The same answer without a byte, and the same duty after "no".
+  virtual bool HasRoom() = 0;
   // Receive has room again. Runs on a vCPU thread.
   virtual void InputDrained() = 0;
 };
@@ -64,7 +66,7 @@ class Serial final : public IoHandler {
   const EventFd& interrupt_;
   SerialPeer& peer_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::array<std::byte, kFifoSize> input_ ABSL_GUARDED_BY(mutex_);
   size_t input_head_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t input_count_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -75,8 +75,8 @@ void IoThread::RunPosted() {
 
 void IoThread::Sleep() {
   sleeping_.store(true, std::memory_order_seq_cst);  // pairs with the load in Post
-  const bool must_look = mailbox_.load(std::memory_order_seq_cst) != nullptr ||
-                         always_ready_ != nullptr;
+  const bool must_look =
+      mailbox_.load(std::memory_order_seq_cst) != nullptr || always_ready_ != nullptr;
   // One event a call: a watch may disarm and destroy another one whose event would be next.
   epoll_event event;
   const int count = epoll_wait(epoll_.get(), &event, 1, must_look ? 0 : -1);
@@ -118,12 +118,12 @@ void IoThread::Disarm(FdWatch& watch) {
 }
 
 void IoThread::RunAlwaysReady() {
-  while (FdWatch* watch = always_ready_) {
-    always_ready_ = watch->next_always_ready_;
-    watch->in_always_ready_ = false;
-    watch->Ready();
-    if (watch->in_always_ready_) return;  // armed itself again: others and the mailbox first
-  }
+  // One a turn: whatever Ready arms or destroys, others and the mailbox come first.
+  FdWatch* watch = always_ready_;
+  if (watch == nullptr) return;
+  always_ready_ = watch->next_always_ready_;
+  watch->in_always_ready_ = false;
+  watch->Ready();
 }
 
 }  // namespace ringside

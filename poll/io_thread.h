@@ -4,7 +4,8 @@
 //
 // Threads: Post is for any thread; all else is for the I/O thread itself (from a task or a watch).
 // Ownership: tasks and watches belong to their callers and must outlive their use here; all lists
-// are intrusive, so nothing is allocated after the start.
+// are intrusive, so nothing is allocated after the start. The I/O thread outlives every Post into
+// it, also one that is just returning.
 #pragma once
 
 #include <atomic>
@@ -42,8 +43,9 @@ class TaskOf final : public Task {
   Function function_;
 };
 
-// Interest in one descriptor. One-shot: after Ready it is silent until armed again, which is also
-// how a reader pushes back. Ready may be called once too often and must not block.
+// Interest in one descriptor, which has no other watch. One-shot: after Ready it is silent until
+// armed again, which is also how a reader pushes back. Ready may be called once too often and must
+// not block.
 class FdWatch {
  public:
   FdWatch(int fd, uint32_t events) : fd_(fd), events_(events) {}

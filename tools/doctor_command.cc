@@ -36,8 +36,8 @@ void CheckCapabilities(const Kvm& kvm, Report& report) {
                                capability.name, capability.purpose));
   }
   if (missing == 0) {
-    report.Good(absl::StrFormat("all %d KVM capabilities needed are there",
-                                RequiredCapabilities().size()));
+    report.Good(
+        absl::StrFormat("all %d KVM capabilities needed are there", RequiredCapabilities().size()));
   }
   report.Good(absl::StrFormat("up to %d vCPUs a machine",
                               std::min<int>(kvm.max_vcpus(), Machine::kMaxCpus)));
@@ -46,17 +46,18 @@ void CheckCapabilities(const Kvm& kvm, Report& report) {
 void CheckRing0(const Kvm& kvm, Report& report) {
   const absl::StatusOr<double> ns = MeasureRing0(kvm);
   if (!ns.ok()) {
-    report.Bad(absl::StrFormat("a guest of four instructions does not run: %s; look for kvm in "
-                               "'dmesg', and enable nesting if this is a virtual machine",
-                               Message(ns.status())));
+    report.Bad(
+        absl::StrFormat("a guest of four instructions does not run: %s; look for kvm in "
+                        "'dmesg', and enable nesting if this is a virtual machine",
+                        Message(ns.status())));
   } else if (*ns >= kRing0NativeNs) {
-    report.Bad(absl::StrFormat("guest kernel mode is interpreted: %.0f ns an instruction, where "
-                               "hardware needs less than 1; Linux will not finish booting here, so "
-                               "use a host with VMX or SVM, or the lab (tools/lab)",
-                               *ns));
+    report.Bad(
+        absl::StrFormat("guest kernel mode is interpreted: %.0f ns an instruction, where "
+                        "hardware needs less than 1; Linux will not finish booting here, so "
+                        "use a host with VMX or SVM, or the lab (tools/lab)",
+                        *ns));
   } else {
-    report.Good(
-        absl::StrFormat("guest kernel mode runs natively (%.2f ns an instruction)", *ns));
+    report.Good(absl::StrFormat("guest kernel mode runs natively (%.2f ns an instruction)", *ns));
   }
 }
 

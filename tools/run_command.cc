@@ -200,6 +200,7 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   machine->reset();
   terminal.reset();
   if (!end.detail.empty()) log.Log(Severity::kError, "%s", end.detail);
+  if (end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
   if (options.timing) PrintTiming(start_ns, first_run_ns, resident);
   if (signal != 0) signals.Deliver(signal);
   return ExitCodeOf(end.kind);

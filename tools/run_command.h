@@ -13,7 +13,7 @@ struct RunOptions {
   std::string kernel;
   std::string initrd;
   std::string command_line;
-  std::string entry;   // auto, linux or pvh
+  std::string entry;  // auto, linux or pvh
   std::string cpus;
   std::string memory;  // a size
   std::string serial;  // stdio, file=PATH or none

@@ -117,9 +117,9 @@ struct Mcfg {  // PCI Firmware 3.3 section 4.1.2
 constexpr uint8_t kIoSpace = 1;
 constexpr uint8_t kByteAccess = 1;
 
-constexpr uint16_t kNoVga = 1 << 2;     // 5.2.9.3
+constexpr uint16_t kNoVga = 1 << 2;  // 5.2.9.3
 constexpr uint16_t kNoCmosRtc = 1 << 5;
-constexpr uint32_t kWbinvd = 1 << 0;    // 5.2.9, table 5.10
+constexpr uint32_t kWbinvd = 1 << 0;  // 5.2.9, table 5.10
 constexpr uint32_t kNoPowerButton = 1 << 4;
 constexpr uint32_t kNoSleepButton = 1 << 5;
 constexpr uint32_t kResetRegisterSupported = 1 << 10;
@@ -144,7 +144,9 @@ Header MakeHeader(const char* signature, uint8_t revision) {
   return header;
 }
 
-Address IoByte(uint64_t port) { return {kIoSpace, 8, 0, kByteAccess, port}; }
+Address IoByte(uint64_t port) {
+  return {kIoSpace, 8, 0, kByteAccess, port};
+}
 
 template <typename T>
 void Append(std::vector<std::byte>& table, const T& part) {
@@ -155,8 +157,7 @@ void Append(std::vector<std::byte>& table, const T& part) {
 // Places tables one behind the other, aligned to 16, with length and checksum filled in.
 class TableWriter {
  public:
-  explicit TableWriter(const GuestMemory& memory, uint64_t start)
-      : memory_(memory), next_(start) {}
+  explicit TableWriter(const GuestMemory& memory, uint64_t start) : memory_(memory), next_(start) {}
 
   uint64_t Write(std::vector<std::byte> table) {
     const auto length = static_cast<uint32_t>(table.size());
@@ -179,8 +180,8 @@ std::vector<std::byte> MakeFadt(uint64_t dsdt) {
   fadt.header = MakeHeader("FACP", 6);
   fadt.minor_version = 5;
   fadt.boot_architecture = kNoVga | kNoCmosRtc;
-  fadt.flags = kWbinvd | kNoPowerButton | kNoSleepButton | kResetRegisterSupported |
-               kHardwareReduced;
+  fadt.flags =
+      kWbinvd | kNoPowerButton | kNoSleepButton | kResetRegisterSupported | kHardwareReduced;
   fadt.reset_register = IoByte(kResetPort);
   fadt.reset_value = ResetPort::kResetCommand;
   fadt.x_dsdt = dsdt;

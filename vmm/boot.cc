@@ -11,7 +11,13 @@
 namespace ringside {
 namespace {
 
-uint64_t LowMemoryEnd(const GuestMemory& memory) { return memory.regions().front().size; }
+uint64_t LowMemoryEnd(const GuestMemory& memory) {
+  return memory.regions().front().size;
+}
+
+uint64_t RoundUpToPage(uint64_t bytes) {
+  return (bytes + kPageSize - 1) & ~(kPageSize - 1);
+}
 
 absl::StatusOr<BootEntry> ChooseEntry(const ImageFile& kernel, const KernelImage& image,
                                       BootProtocol protocol) {
@@ -34,11 +40,12 @@ absl::Status LoadSegments(const ImageFile& kernel, const KernelImage& image,
   for (const KernelSegment& segment : image.segments) {
     std::byte* host = memory.At(segment.guest_address, segment.memory_size);
     if (host == nullptr) {
-      return BadInput("%s needs memory from %#x to %#x, and the machine's low memory ends at %#x; "
-                      "give it at least %s",
-                      kernel.name(), segment.guest_address,
-                      segment.guest_address + segment.memory_size, LowMemoryEnd(memory),
-                      FormatSize(segment.guest_address + segment.memory_size));
+      return BadInput(
+          "%s needs memory from %#x to %#x, and the machine's low memory ends at %#x; "
+          "give it at least %s",
+          kernel.name(), segment.guest_address, segment.guest_address + segment.memory_size,
+          LowMemoryEnd(memory),
+          FormatSize(RoundUpToPage(segment.guest_address + segment.memory_size)));
     }
     RINGSIDE_RETURN_IF_ERROR(kernel.ReadAt(segment.file_offset, {host, segment.file_size}));
   }
@@ -48,18 +55,17 @@ absl::Status LoadSegments(const ImageFile& kernel, const KernelImage& image,
 // As high as the kernel allows, so that the kernel's own memory below stays in one piece.
 absl::StatusOr<BootModule> LoadInitrd(const ImageFile& initrd, const KernelImage& image,
                                       const GuestMemory& memory) {
-  uint64_t kernel_end = 0;
-  for (const KernelSegment& segment : image.segments) {
-    const uint64_t end = segment.guest_address + segment.memory_size;
-    if (end <= kLowMemoryEnd) kernel_end = std::max(kernel_end, end);
-  }
-  const uint64_t top = std::min(LowMemoryEnd(memory), image.initrd_address_max + 1);
+  const KernelSegment& highest = image.segments.back();
+  const uint64_t kernel_end = highest.guest_address + highest.memory_size;
+  const uint64_t limit = std::min(kLowMemoryEnd, image.initrd_address_max + 1);
+  const uint64_t top = std::min(LowMemoryEnd(memory), limit);
   const uint64_t room = top > kernel_end ? top - kernel_end : 0;
   if (initrd.size() > room || ((top - initrd.size()) & ~(kPageSize - 1)) < kernel_end) {
-    return BadInput("%s of %d bytes does not fit between the kernel's end at %#x and %#x; give the "
-                    "machine at least %s",
+    const uint64_t enough = RoundUpToPage(kernel_end + initrd.size() + kPageSize);
+    return BadInput("%s of %d bytes does not fit between the kernel's end at %#x and %#x; give %s",
                     initrd.name(), initrd.size(), kernel_end, top,
-                    FormatSize(kernel_end + initrd.size() + kPageSize));
+                    enough <= limit ? "the machine at least " + FormatSize(enough)
+                                    : "a smaller one: this kernel takes none above");
   }
   const BootModule module = {(top - initrd.size()) & ~(kPageSize - 1), initrd.size()};
   std::byte* host = memory.At(module.address, module.size);
@@ -70,7 +76,8 @@ absl::StatusOr<BootModule> LoadInitrd(const ImageFile& initrd, const KernelImage
 absl::Status WriteCommandLine(const BootRequest& request, const KernelImage& image,
                               const GuestMemory& memory) {
   const std::string& text = request.command_line;
-  const uint64_t room = std::min<uint64_t>(image.command_line_max, kConventionalEnd - kCommandLine - 1);
+  const uint64_t room =
+      std::min<uint64_t>(image.command_line_max, kConventionalEnd - kCommandLine - 1);
   if (text.size() > room) {
     return BadInput("the command line has %d bytes, and %s takes at most %d", text.size(),
                     request.kernel.name(), room);

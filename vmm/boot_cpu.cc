@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "devices/power.h"
 #include "vmm/memory_layout.h"
 
 namespace ringside {
@@ -67,8 +68,8 @@ kvm_segment TaskSegment() {
 
 uint64_t Descriptor(const kvm_segment& segment) {
   const uint64_t limit = segment.g != 0 ? segment.limit >> 12 : segment.limit;
-  const uint64_t access = segment.type | (segment.s << 4) | (segment.dpl << 5) |
-                          (segment.present << 7);
+  const uint64_t access =
+      segment.type | (segment.s << 4) | (segment.dpl << 5) | (segment.present << 7);
   const uint64_t flags = (segment.l << 1) | (segment.db << 2) | (segment.g << 3);
   return (limit & 0xffff) | ((segment.base & 0xffffff) << 16) | (access << 40) |
          ((limit >> 16 & 0xf) << 48) | (flags << 52) | ((segment.base >> 24 & 0xff) << 56);
@@ -78,9 +79,12 @@ uint64_t Descriptor(const kvm_segment& segment) {
 
 void WriteBootTables(const GuestMemory& memory) {
   // For Linux, whose protocol wants its segments to be loadable again; PVH guests bring their own.
-  const std::array<uint64_t, 6> gdt = {
-      0, 0, Descriptor(CodeSegment(BootProtocol::kLinux)), Descriptor(DataSegment()),
-      Descriptor(TaskSegment()), 0 /* upper half of the TSS */};
+  const std::array<uint64_t, 6> gdt = {0,
+                                       0,
+                                       Descriptor(CodeSegment(BootProtocol::kLinux)),
+                                       Descriptor(DataSegment()),
+                                       Descriptor(TaskSegment()),
+                                       0 /* upper half of the TSS */};
   std::memcpy(memory.At(kBootGdt, sizeof gdt), gdt.data(), sizeof gdt);
 
   const auto table = [&memory](uint64_t number) {
@@ -96,10 +100,17 @@ void WriteBootTables(const GuestMemory& memory) {
     pdpt[directory] = link(2 + directory);
     uint64_t* entries = table(2 + directory);
     for (uint64_t i = 0; i < kEntriesPerTable; ++i) {
-      entries[i] = ((directory * kEntriesPerTable + i) * kLargePageSize) | kPageLarge |
-                   kPagePresentWritable;
+      entries[i] =
+          ((directory * kEntriesPerTable + i) * kLargePageSize) | kPageLarge | kPagePresentWritable;
     }
   }
+}
+
+void WriteResetVector(const GuestMemory& memory) {
+  // mov al, kResetCommand; out kResetPort, al; halt: hlt; jmp halt
+  constexpr std::array<uint8_t, 7> kCode = {
+      0xb0, ResetPort::kResetCommand, 0xe6, kResetPort, 0xf4, 0xeb, 0xfd};
+  std::memcpy(memory.At(kResetVector, kCode.size()), kCode.data(), kCode.size());
 }
 
 absl::Status SetBootRegisters(KvmVcpu& vcpu, const BootEntry& entry) {

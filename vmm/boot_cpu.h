@@ -12,6 +12,11 @@ namespace ringside {
 // Descriptor table and identity map of the first 4 GiB, at kBootGdt and kBootPageTables.
 void WriteBootTables(const GuestMemory& memory);
 
+// Code at kResetVector that resets the machine through kResetPort. Linux gets there on reboot: on a
+// hardware-reduced machine it tries EFI first, and without one jumps to the BIOS in real mode
+// (arch/x86/kernel/reboot.c), never touching the FADT's reset register.
+void WriteResetVector(const GuestMemory& memory);
+
 // Registers of the vCPU that enters the kernel. The others wait for INIT and SIPI as KVM made them.
 absl::Status SetBootRegisters(KvmVcpu& vcpu, const BootEntry& entry);
 

@@ -69,16 +69,18 @@ absl::StatusOr<KernelImage> ParseBzImage(const ImageFile& file) {
                     file.size(), offset + size);
   }
   if (size <= kEntry64Offset) return BadInput("%s holds no kernel code", file.name());
-  if (setup.pref_address < kHighMemoryStart || setup.pref_address > kLowMemoryEnd) {
-    return BadInput("%s wants to be loaded at %#x, outside 1 MiB to 3 GiB", file.name(),
-                    static_cast<uint64_t>(setup.pref_address));
+  const uint64_t memory_size = std::max<uint64_t>(size, setup.init_size);
+  if (setup.pref_address < kHighMemoryStart || setup.pref_address > kLowMemoryEnd ||
+      memory_size > kLowMemoryEnd - setup.pref_address) {
+    return BadInput("%s wants its %d bytes loaded at %#x, outside 1 MiB to 3 GiB", file.name(),
+                    memory_size, static_cast<uint64_t>(setup.pref_address));
   }
 
   KernelImage image = {.format = "bzImage"};
   image.segments.push_back({.file_offset = offset,
                             .file_size = size,
                             .guest_address = setup.pref_address,
-                            .memory_size = std::max<uint64_t>(size, setup.init_size)});
+                            .memory_size = memory_size});
   image.linux_entry = setup.pref_address + kEntry64Offset;
   image.setup = setup;
   image.initrd_address_max = setup.initrd_addr_max;

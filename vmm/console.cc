@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/notification.h"
 
 namespace ringside {
 namespace {
@@ -22,7 +23,11 @@ UniqueFd ReopenNonBlocking(int fd, int access) {
   const std::string path = absl::StrFormat("/proc/self/fd/%d", fd);
   struct stat info;
   const bool is_file = fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
-  if (!is_file) {  // files never block, and a second open would begin at their start
+  unsigned number = 0;
+  const bool is_terminal_master = ioctl(fd, TIOCGPTN, &number) == 0;
+  // Files never block, and a second open would begin at their start; one of a terminal's master
+  // would be another terminal.
+  if (!is_file && !is_terminal_master) {
     UniqueFd reopened(open(path.c_str(), access | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
     if (reopened.valid()) return reopened;
   }
@@ -48,11 +53,12 @@ Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread
       input_watch_(input_.get(), EPOLLIN, [this] { ReadInput(); }),
       output_watch_(output_.get(), EPOLLOUT, [this] { WriteOutput(); }),
       pass_input_([this] { PassInput(); }),
-      write_output_([this] {
-        output_never_blocks_ ? WriteOutput() : io_thread_.Arm(output_watch_);
-      }) {}
+      write_output_(
+          [this] { output_never_blocks_ ? WriteOutput() : io_thread_.Arm(output_watch_); }) {}
 
-Console::~Console() { Stop(); }
+Console::~Console() {
+  Stop();
+}
 
 void Console::Start() {
   if (input_.valid()) io_thread_.Post(pass_input_);
@@ -64,23 +70,32 @@ bool Console::Send(std::byte data) {
   bool first = false;
   bool room = false;
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     first = output_count_ == 0;
     if (output_count_ < kBufferSize) {
       output_ring_[(output_head_ + output_count_) % kBufferSize] = data;
       ++output_count_;
     }
-    room = kBufferSize - output_count_ >= Serial::kFifoSize;
-    guest_waits_ = !room;
+    room = RoomOrWait();
   }
   if (first) io_thread_.Post(write_output_);
   return room;
 }
 
+bool Console::HasRoom() {
+  const MutexLock lock(mutex_);
+  return RoomOrWait();
+}
+
+bool Console::RoomOrWait() {
+  guest_waits_ = kBufferSize - output_count_ < Serial::kFifoSize;
+  return !guest_waits_;
+}
+
 void Console::WriteOutput() {
   std::span<const std::byte> chunk;
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     chunk = std::span(output_ring_)
                 .subspan(output_head_, std::min(output_count_, kBufferSize - output_head_));
   }
@@ -99,10 +114,11 @@ void Console::WriteOutput() {
   bool more = false;
   bool guest_waits = false;
   {
-    absl::MutexLock lock(&mutex_);
+    const MutexLock lock(mutex_);
     output_head_ = (output_head_ + static_cast<size_t>(written)) % kBufferSize;
     output_count_ -= static_cast<size_t>(written);
     more = output_count_ > 0;
+    if (!more) drained_.notify_all();
     if (kBufferSize - output_count_ >= Serial::kFifoSize) {
       guest_waits = std::exchange(guest_waits_, false);
     }
@@ -112,14 +128,15 @@ void Console::WriteOutput() {
 }
 
 size_t Console::Flush(absl::Duration limit) {
-  absl::MutexLock lock(&mutex_);
-  const auto empty = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return output_count_ == 0; };
-  mutex_.AwaitWithTimeout(absl::Condition(&empty), limit);
+  const MutexLock lock(mutex_);
+  const auto deadline = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(limit);
+  while (output_count_ > 0 && drained_.wait_until(mutex_, deadline) == std::cv_status::no_timeout) {
+  }
   return output_count_;
 }
 
 void Console::Stop() {
-  absl::Notification done;
+  Event done;
   Job stop([this, &done] {
     reading_ = false;
     if (input_.valid()) io_thread_.Disarm(input_watch_);
@@ -127,10 +144,12 @@ void Console::Stop() {
     done.Notify();
   });
   io_thread_.Post(stop);
-  done.WaitForNotification();
+  done.Wait();
 }
 
-void Console::InputDrained() { io_thread_.Post(pass_input_); }
+void Console::InputDrained() {
+  io_thread_.Post(pass_input_);
+}
 
 void Console::ReadInput() {
   std::array<std::byte, kInputChunk> chunk;

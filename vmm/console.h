@@ -2,21 +2,22 @@
 //
 // Threads: bytes from the guest are taken on vCPU threads into a bounded buffer and written by the
 // I/O thread, so a reader who does not read stalls neither a vCPU nor the machine's end: the
-// guest's transmitter just stays busy. Input is read by the I/O thread and kept until the port takes
-// it, so that the detach key is found even while the guest does not listen.
-// Ownership: descriptors stay the embedder's and stay open while the console exists.
+// guest's transmitter just stays busy. Input is read by the I/O thread and kept until the port
+// takes it, so that the detach key is found even while the guest does not listen. Ownership:
+// descriptors stay the embedder's and stay open while the console exists.
 #pragma once
 
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/fd.h"
+#include "base/sync.h"
 #include "devices/serial.h"
 #include "poll/io_thread.h"
 
@@ -69,12 +70,16 @@ class Console final : private SerialPeer {
 
   // SerialPeer, on vCPU threads.
   bool Send(std::byte data) override;
+  bool HasRoom() override;
   void InputDrained() override;
 
   // On the I/O thread.
   void ReadInput();
   void PassInput();
   void WriteOutput();
+
+  // Whether a whole FIFO fits; if not, the guest is told when it does.
+  bool RoomOrWait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ConsoleConfig config_;
   IoThread& io_thread_;
@@ -85,7 +90,8 @@ class Console final : private SerialPeer {
 
   std::atomic<bool> spoken_{false};
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
+  std::condition_variable_any drained_;                         // output_count_ is 0
   std::vector<std::byte> output_ring_ ABSL_GUARDED_BY(mutex_);  // of kBufferSize
   size_t output_head_ ABSL_GUARDED_BY(mutex_) = 0;              // of the oldest byte
   size_t output_count_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -6,9 +6,9 @@
 namespace ringside {
 namespace {
 
-constexpr uint32_t kTscDeadline = 1 << 24;       // leaf 1 ecx; KVM's local APIC has it, unasked
+constexpr uint32_t kTscDeadline = 1 << 24;           // leaf 1 ecx; KVM's local APIC has it, unasked
 constexpr uint32_t kHypervisor = uint32_t{1} << 31;  // leaf 1 ecx
-constexpr uint32_t kVendorIntel = 0x756e6547;    // leaf 0 ebx: "Genu"ineIntel
+constexpr uint32_t kVendorIntel = 0x756e6547;        // leaf 0 ebx: "Genu"ineIntel
 
 struct Topology {
   uint32_t apic_id;
@@ -80,7 +80,8 @@ void SetLeaf(kvm_cpuid_entry2& entry, const Topology& topology) {
     case 0x1:
       entry.ecx |= kTscDeadline | kHypervisor;
       SetBits(entry.ebx, 24, 8, topology.apic_id);
-      SetBits(entry.ebx, 16, 8, std::min(topology.ids(), 255u));
+      // Intel counts APIC ids that could be, AMD those that are.
+      SetBits(entry.ebx, 16, 8, topology.intel ? std::min(topology.ids(), 255u) : topology.cpus);
       SetBits(entry.edx, 28, 1, several);  // HTT: the count in ebx is valid
       return;
     case 0x4:
@@ -96,8 +97,8 @@ void SetLeaf(kvm_cpuid_entry2& entry, const Topology& topology) {
       return;
     case 0x80000008:
       if (topology.intel) return;
-      SetBits(entry.ecx, 0, 8, topology.cpus - 1);     // NC
-      SetBits(entry.ecx, 12, 4, topology.id_bits());   // ApicIdSize
+      SetBits(entry.ecx, 0, 8, topology.cpus - 1);    // NC
+      SetBits(entry.ecx, 12, 4, topology.id_bits());  // ApicIdSize
       return;
     case 0x8000001e:
       entry.eax = topology.apic_id;

@@ -24,9 +24,10 @@ bool InFile(const ImageFile& file, uint64_t offset, uint64_t size) {
 absl::Status CheckHeader(const ImageFile& file, const Elf64_Ehdr& header) {
   const bool is_64_bit = header.e_ident[EI_CLASS] == ELFCLASS64;
   if (!is_64_bit || header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_machine != EM_X86_64) {
-    return BadInput("%s is an ELF file for another machine (class %d, machine %d); a 64-bit x86 "
-                    "kernel is needed",
-                    file.name(), header.e_ident[EI_CLASS], header.e_machine);
+    return BadInput(
+        "%s is an ELF file for another machine (class %d, byte order %d, machine %d); a "
+        "64-bit x86 kernel is needed",
+        file.name(), header.e_ident[EI_CLASS], header.e_ident[EI_DATA], header.e_machine);
   }
   if (header.e_type != ET_EXEC && header.e_type != ET_DYN) {
     return BadInput("%s is an ELF file of type %d, not an executable", file.name(), header.e_type);
@@ -45,19 +46,19 @@ absl::Status CheckHeader(const ImageFile& file, const Elf64_Ehdr& header) {
 
 absl::Status AddSegment(const ImageFile& file, const Elf64_Phdr& header,
                         std::vector<KernelSegment>& segments) {
-  if (header.p_memsz == 0) return absl::OkStatus();
   if (header.p_filesz > header.p_memsz) {
     return BadInput("%s has a segment at %#x with more bytes in the file than in memory",
                     file.name(), header.p_paddr);
   }
+  if (header.p_memsz == 0) return absl::OkStatus();
   if (!InFile(file, header.p_offset, header.p_filesz)) {
     return BadInput("%s is truncated: its segment at %#x lies behind its end", file.name(),
                     header.p_paddr);
   }
-  if (header.p_paddr < kHighMemoryStart || header.p_paddr > kMaxMemory ||
-      header.p_memsz > kMaxMemory) {
-    return BadInput("%s has a segment of %d bytes at %#x, outside memory from 1 MiB up",
-                    file.name(), header.p_memsz, header.p_paddr);
+  if (header.p_paddr < kHighMemoryStart || header.p_paddr > kLowMemoryEnd ||
+      header.p_memsz > kLowMemoryEnd - header.p_paddr) {
+    return BadInput("%s has a segment of %d bytes at %#x, outside 1 MiB to 3 GiB", file.name(),
+                    header.p_memsz, header.p_paddr);
   }
   segments.push_back({.file_offset = header.p_offset,
                       .file_size = header.p_filesz,
@@ -80,6 +81,7 @@ absl::Status SortAndCheckOverlap(const ImageFile& file, std::vector<KernelSegmen
 }
 
 // Walks the notes of one PT_NOTE segment; what is malformed ends the walk, as in Linux.
+// Descriptions are aligned, not names padded: with an alignment of 8 that differs.
 absl::StatusOr<std::optional<uint32_t>> FindPvhEntry(const ImageFile& file,
                                                      const Elf64_Phdr& header) {
   if (header.p_filesz > kMaxNotes || !InFile(file, header.p_offset, header.p_filesz)) {
@@ -95,7 +97,7 @@ absl::StatusOr<std::optional<uint32_t>> FindPvhEntry(const ImageFile& file,
     Elf64_Nhdr note;
     std::memcpy(&note, &notes[at], sizeof note);
     const uint64_t name = at + sizeof note;
-    const uint64_t description = name + round_up(note.n_namesz);
+    const uint64_t description = round_up(name + note.n_namesz);
     if (description > notes.size() || note.n_descsz > notes.size() - description) break;
     if (note.n_type == kXenPhys32Entry && note.n_namesz == sizeof kXenName &&
         std::memcmp(&notes[name], kXenName, sizeof kXenName) == 0 && note.n_descsz >= 4) {
@@ -103,7 +105,7 @@ absl::StatusOr<std::optional<uint32_t>> FindPvhEntry(const ImageFile& file,
       std::memcpy(&entry, &notes[description], sizeof entry);
       return entry;
     }
-    at = std::min<uint64_t>(description + round_up(note.n_descsz), notes.size());
+    at = std::min<uint64_t>(round_up(description + note.n_descsz), notes.size());
   }
   return std::nullopt;
 }
@@ -139,8 +141,7 @@ absl::StatusOr<KernelImage> ParseElf(const ImageFile& file) {
   RINGSIDE_RETURN_IF_ERROR(SortAndCheckOverlap(file, image.segments));
 
   if (image.pvh_entry.has_value() && !InSegments(image.segments, *image.pvh_entry)) {
-    return BadInput("%s has its PVH entry %#x outside its segments", file.name(),
-                    *image.pvh_entry);
+    return BadInput("%s has its PVH entry %#x outside its segments", file.name(), *image.pvh_entry);
   }
   if (InSegments(image.segments, header.e_entry)) {
     image.linux_entry = header.e_entry;

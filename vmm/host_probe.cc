@@ -27,8 +27,8 @@ absl::Status RunLoop(KvmVcpu& vcpu, uint64_t iterations) {
   const int error = vcpu.Run();
   if (error != 0) return ErrnoError(error, "the probe's KVM_RUN failed");
   if (vcpu.run().exit_reason != KVM_EXIT_HLT) {
-    return absl::InternalError(absl::StrFormat("the probe ended with KVM exit %d instead of HLT",
-                                               vcpu.run().exit_reason));
+    return absl::InternalError(
+        absl::StrFormat("the probe ended with KVM exit %d instead of HLT", vcpu.run().exit_reason));
   }
   return absl::OkStatus();
 }

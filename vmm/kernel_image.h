@@ -26,13 +26,13 @@ struct KernelSegment {
 };
 
 struct KernelImage {
-  const char* format;                    // "bzImage" or "ELF"
-  std::vector<KernelSegment> segments;   // ascending, disjoint, at or above 1 MiB
-  std::optional<uint64_t> linux_entry;   // 64-bit mode, boot_params in rsi
-  std::optional<uint32_t> pvh_entry;     // 32-bit mode, start_info in ebx
-  setup_header setup = {};               // for boot_params
-  uint64_t initrd_address_max;           // last byte an initrd may use
-  uint32_t command_line_max;             // bytes, without the zero at its end
+  const char* format;                   // "bzImage" or "ELF"
+  std::vector<KernelSegment> segments;  // ascending, disjoint, from 1 MiB to 3 GiB
+  std::optional<uint64_t> linux_entry;  // 64-bit mode, boot_params in rsi
+  std::optional<uint32_t> pvh_entry;    // 32-bit mode, start_info in ebx
+  setup_header setup = {};              // for boot_params
+  uint64_t initrd_address_max;          // last byte an initrd may use
+  uint32_t command_line_max;            // bytes, without the zero at its end
 };
 
 // InvalidArgument in one line for whatever is not a kernel this machine can start.

@@ -52,7 +52,9 @@ constexpr std::array kRequired = {
 
 }  // namespace
 
-std::span<const RequiredCapability> RequiredCapabilities() { return kRequired; }
+std::span<const RequiredCapability> RequiredCapabilities() {
+  return kRequired;
+}
 
 absl::StatusOr<Kvm> Kvm::Open(const std::string& path) {
   UniqueFd fd(open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -66,9 +68,8 @@ absl::StatusOr<Kvm> Kvm::Open(const std::string& path) {
   }
   const int version = ioctl(fd.get(), KVM_GET_API_VERSION, 0);
   if (version != kKvmApiVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("'%s' is not a usable KVM (API version %d, need %d)", path, version,
-                        kKvmApiVersion));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "'%s' is not a usable KVM (API version %d, need %d)", path, version, kKvmApiVersion));
   }
   return Kvm(std::move(fd));
 }
@@ -205,12 +206,14 @@ absl::StatusOr<int> KvmVcpu::SetMsrs(std::span<const kvm_msr_entry> entries) {
 absl::Status KvmVcpu::AllowOnly(int signal) {
   // The kernel's signal set: 64 bits, signal n at bit n - 1.
   const uint64_t blocked = ~(uint64_t{1} << (signal - 1));
-  WithEntries<kvm_signal_mask, uint64_t> mask(1);
+  WithEntries<kvm_signal_mask, std::byte> mask(sizeof blocked);  // not aligned for a word
   mask.header()->len = sizeof blocked;
   std::memcpy(mask.entries(), &blocked, sizeof blocked);
   return Ioctl(fd_, KVM_SET_SIGNAL_MASK, "KVM_SET_SIGNAL_MASK", mask.header());
 }
 
-int KvmVcpu::Run() { return ioctl(fd_.get(), KVM_RUN, 0) == 0 ? 0 : errno; }
+int KvmVcpu::Run() {
+  return ioctl(fd_.get(), KVM_RUN, 0) == 0 ? 0 : errno;
+}
 
 }  // namespace ringside

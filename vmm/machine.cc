@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sys/sysinfo.h>
+#include <utility>
 
 #include "base/size.h"
 #include "base/status.h"
@@ -72,6 +73,13 @@ Machine::~Machine() {
 }
 
 absl::Status Machine::Build() {
+  // Files first: a wrong path should not cost the making and unmaking of a virtual machine.
+  RINGSIDE_ASSIGN_OR_RETURN(const ImageFile kernel, ImageFile::Open("kernel", config_.kernel));
+  std::optional<ImageFile> initrd;
+  if (!config_.initrd.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config_.initrd));
+  }
+
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
   RINGSIDE_RETURN_IF_ERROR(CheckCpus(config_.cpus, kvm));
   RINGSIDE_RETURN_IF_ERROR(CheckMemory(config_.memory));
@@ -91,7 +99,7 @@ absl::Status Machine::Build() {
     vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), memory_bus_, port_bus_,
                                             [this](MachineEnd end) { End(std::move(end)); }));
   }
-  return LoadGuest();
+  return LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr);
 }
 
 absl::Status Machine::AddDevices() {
@@ -108,20 +116,15 @@ absl::Status Machine::AddDevices() {
   return memory_bus_.Add(kEcam, kEcamSize, pci_host_.ecam());
 }
 
-absl::Status Machine::LoadGuest() {
-  RINGSIDE_ASSIGN_OR_RETURN(const ImageFile kernel, ImageFile::Open("kernel", config_.kernel));
-  std::optional<ImageFile> initrd;
-  if (!config_.initrd.empty()) {
-    RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config_.initrd));
-  }
-  RINGSIDE_ASSIGN_OR_RETURN(const BootEntry entry,
-                            LoadKernel({.kernel = kernel,
-                                        .initrd = initrd.has_value() ? &*initrd : nullptr,
-                                        .command_line = config_.command_line,
-                                        .protocol = config_.protocol,
-                                        .acpi_rsdp = WriteAcpiTables(config_.cpus, *memory_)},
-                                       *memory_));
+absl::Status Machine::LoadGuest(const ImageFile& kernel, const ImageFile* initrd) {
+  const BootRequest request = {.kernel = kernel,
+                               .initrd = initrd,
+                               .command_line = config_.command_line,
+                               .protocol = config_.protocol,
+                               .acpi_rsdp = WriteAcpiTables(config_.cpus, *memory_)};
+  RINGSIDE_ASSIGN_OR_RETURN(const BootEntry entry, LoadKernel(request, *memory_));
   WriteBootTables(*memory_);
+  WriteResetVector(*memory_);
   return SetBootRegisters(vcpus_.front()->kvm(), entry);
 }
 
@@ -136,31 +139,28 @@ absl::Status Machine::Start() {
   return absl::OkStatus();
 }
 
-void Machine::Stop() { End({EndKind::kStopped, ""}); }
+void Machine::Stop() {
+  End({EndKind::kStopped, ""});
+}
 
 void Machine::End(MachineEnd end) {
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   if (end_.has_value()) return;  // the first reason counts
   end_ = std::move(end);
   for (const auto& vcpu : vcpus_) vcpu->RequestStop();
   end_event_.Signal();
+  ended_.Notify();
 }
 
 const MachineEnd& Machine::Wait() {
-  {
-    absl::MutexLock lock(&mutex_);
-    const auto has_ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return end_.has_value();
-    };
-    mutex_.Await(absl::Condition(&has_ended));
-  }
+  ended_.Wait();
   for (const auto& vcpu : vcpus_) vcpu->Join();
-  if (console_ != nullptr) {
+  if (console_ != nullptr && !std::exchange(flushed_, true)) {
     if (const size_t unwritten = console_->Flush(kFlushLimit); unwritten > 0) {
       log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
     }
   }
-  absl::MutexLock lock(&mutex_);
+  const MutexLock lock(mutex_);
   return *end_;
 }
 

@@ -24,9 +24,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/sync.h"
 #include "devices/bus.h"
 #include "devices/guest_memory.h"
 #include "devices/pci_host.h"
@@ -45,10 +45,10 @@ struct MachineConfig {
   std::string initrd;  // path; empty: none
   std::string command_line = "console=ttyS0 panic=-1";
   BootProtocol protocol = BootProtocol::kAuto;
-  uint32_t cpus = 1;                  // 1 to kMaxCpus
-  uint64_t memory = 512 << 20;        // bytes, whole pages
-  ConsoleConfig console;              // COM1; `detached` defaults to Machine::Stop
-  LogSink* log = nullptr;             // outlives the machine
+  uint32_t cpus = 1;            // 1 to kMaxCpus
+  uint64_t memory = 512 << 20;  // bytes, whole pages
+  ConsoleConfig console;        // COM1; `detached` defaults to Machine::Stop
+  LogSink* log = nullptr;       // outlives the machine
   std::string kvm_path = "/dev/kvm";
 };
 
@@ -82,7 +82,7 @@ class Machine {
   Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt);
   absl::Status Build();
   absl::Status AddDevices();
-  absl::Status LoadGuest();
+  absl::Status LoadGuest(const ImageFile& kernel, const ImageFile* initrd);
   void End(MachineEnd end);
 
   const MachineConfig config_;
@@ -97,12 +97,14 @@ class Machine {
   Bus memory_bus_;
   Bus port_bus_;
   std::unique_ptr<Console> console_;
+  bool flushed_ = false;
   PciHost pci_host_;
   SleepRegisters sleep_registers_;
   ResetPort reset_port_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);
+  Event ended_;
   // Last: their threads use what is above.
   std::vector<std::unique_ptr<Vcpu>> vcpus_;
 };

@@ -8,6 +8,7 @@
 //   0x0002'0000  command line           }
 //   0x0009'fc00  end of conventional memory; from here to 1 MiB the memory map says reserved
 //   0x000e'0000  ACPI tables, RSDP first
+//   0x000f'fff0  reset vector: what a jump to "the BIOS" finds
 //   0x0010'0000  memory: kernel, then initrd at the top of low memory
 //   0xc000'0000  end of low memory: the hole begins with the PCI window
 //   0xe000'0000  PCI configuration (ECAM)
@@ -31,6 +32,7 @@ inline constexpr uint64_t kBootPageTables = 0x9000;  // PML4, PDPT, four page di
 inline constexpr uint64_t kCommandLine = 0x20000;
 inline constexpr uint64_t kConventionalEnd = 0x9fc00;
 inline constexpr uint64_t kAcpiTables = 0xe0000;
+inline constexpr uint64_t kResetVector = 0xffff0;       // f000:fff0
 inline constexpr uint64_t kHighMemoryStart = 0x100000;  // "high" as in 1 MiB
 
 inline constexpr uint64_t kLowMemoryEnd = 0xc0000000;
@@ -52,7 +54,7 @@ inline constexpr uint16_t kPciConfigPort = 0xcf8;
 inline constexpr uint32_t kCom1Irq = 4;
 inline constexpr uint32_t kIoApicPins = 24;
 
-inline constexpr uint64_t kMinMemory = 0x200000;          // room for the boot data and a guest
+inline constexpr uint64_t kMinMemory = 0x200000;           // room for the boot data and a guest
 inline constexpr uint64_t kMaxMemory = uint64_t{1} << 40;  // 1 TiB: below any host's address width
 
 }  // namespace ringside

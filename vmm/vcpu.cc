@@ -14,7 +14,9 @@ namespace ringside {
 namespace {
 
 // Blocked in every vCPU thread, so its disposition in the process does not matter.
-int StopSignal() { return SIGRTMIN; }
+int StopSignal() {
+  return SIGRTMIN;
+}
 
 void ConsumeStopSignal() {
   sigset_t set;
@@ -70,7 +72,7 @@ void Vcpu::RequestStop() {
 
 void Vcpu::Join() {
   if (!thread_.joinable()) return;
-  while (!left_.WaitForNotificationWithTimeout(absl::Milliseconds(10))) RequestStop();
+  while (!left_.WaitFor(absl::Milliseconds(10))) RequestStop();
   thread_.join();
 }
 

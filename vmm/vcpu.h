@@ -1,5 +1,5 @@
-// A virtual CPU and the thread that runs it: enters the guest, and when the guest leaves serves what
-// it left for.
+// A virtual CPU and the thread that runs it: enters the guest, and when the guest leaves serves
+// what it left for.
 //
 // Threads: Start, RequestStop and Join from the machine's threads, RequestStop from any; the rest
 // runs on the vCPU's own thread. It is stopped without any signal handler of the process: one
@@ -13,7 +13,7 @@
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
+#include "base/sync.h"
 #include "devices/bus.h"
 #include "vmm/kvm.h"
 #include "vmm/machine_end.h"
@@ -58,7 +58,7 @@ class Vcpu {
   // Set by the thread itself before it first looks at stop_; 0 until then.
   std::atomic<pthread_t> running_thread_{0};
   std::atomic<int64_t> first_run_ns_{0};
-  absl::Notification left_;  // the loop is over
+  Event left_;  // the loop is over
   std::thread thread_;
 };
 

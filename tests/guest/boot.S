@@ -82,7 +82,7 @@ enter_ring3:
         iretq
 
 # ---------------------------------------------------------------------------------------------
-# The gate back: `int $0x80` with a function's address in rdi runs it in ring 0 (RunInRing0).
+# The gate back: a breakpoint with a function's address in rdi runs it in ring 0 (RunInRing0).
         .globl  ring0_gate
 ring0_gate:
         call    *%rdi

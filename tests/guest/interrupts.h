@@ -20,7 +20,8 @@ struct InterruptFrame {
 // A function with __attribute__((interrupt)).
 using InterruptHandler = void (*)(InterruptFrame*);
 
-// Fills the table that boot.S has loaded: every exception prints a FAIL line and ends the guest.
+// Fills the table that boot.S has loaded: every exception prints a FAIL line and ends the guest,
+// except the breakpoint, which RunInRing0 uses.
 void InitInterrupts();
 
 void SetInterruptHandler(uint8_t vector, InterruptHandler handler);

@@ -31,10 +31,14 @@ def last_line(text):
 
 
 def progress(text):
-    """Shows what is being waited for, on a terminal only; an empty text clears the line."""
-    if sys.stderr.isatty():
+    """Shows what is being waited for, on a terminal only; an empty text takes it away again."""
+    if sys.stderr.isatty() and (text or progress.shown):
         sys.stderr.write("\r\033[K" + (f"lab: {text}" if text else ""))
         sys.stderr.flush()
+    progress.shown = bool(text)
+
+
+progress.shown = False
 
 
 @contextlib.contextmanager

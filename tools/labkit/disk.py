@@ -31,7 +31,8 @@ def create(image, files, texts):
         output.truncate(used + used // 8 + FREE_BYTES)
     # No journal: the image lives for one run, and is only read after a sync.
     _run([find_tool("mke2fs", "e2fsprogs"), "-q", "-F", "-t", "ext4", "-m", "0",
-          "-O", "^has_journal,^resize_inode", "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", str(image)])
+          "-O", "^has_journal,^resize_inode",
+          "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", str(image)])
     _debugfs_write(image, _fill_commands(sources, directories))
 
 

@@ -4,18 +4,19 @@ Everything runs on one thread. Each stream is a socket pair with a virtio port a
 that bytes arrive as written; L1's kernel has the serial port for itself.
 """
 
-import contextlib
 import ctypes
 import os
 import select
 import signal
 import socket
 import subprocess
+import tempfile
 import termios
 import time
 import tty
 
-from .common import LabError, find_tool, last_line, progress
+from .common import LabError, last_line, progress
+from .qemu import qemu_command
 
 # At most this many bytes are written at once: select() promises no more than this to a pipe.
 CHUNK_BYTES = select.PIPE_BUF
@@ -82,7 +83,7 @@ class MarkedStream:
 
 
 class Machine:
-    """One run of L1. Use as a context manager: QEMU is gone, and our terminal as before, after it."""
+    """One run of L1. A context manager: after it, QEMU is gone and our terminal is as before."""
 
     def __init__(self, arguments, streams, marker, verbose, time_limit):
         self._streams = streams
@@ -112,9 +113,11 @@ class Machine:
             else:
                 device = "virtconsole" if name == "console" else "virtserialport"
                 command += ["-device", f"{device},bus=lab.0,nr={PORTS[name]},chardev=lab-{name}"]
+        self._qemu_messages = tempfile.TemporaryFile()
         self._qemu = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            pass_fds=[end.fileno() for end in theirs.values()], preexec_fn=_die_with_parent,
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+            stderr=self._qemu_messages, preexec_fn=_die_with_parent,
+            pass_fds=[end.fileno() for end in theirs.values()],
             start_new_session=True)  # Keys pressed in our terminal are not for QEMU.
         for end in theirs.values():
             end.close()
@@ -139,7 +142,7 @@ class Machine:
         except subprocess.TimeoutExpired:
             self._qemu.kill()
             self._qemu.wait()
-        self._qemu.stderr.close()
+        self._qemu_messages.close()
 
     def run(self):
         """Passes everything on until the command has ended; returns its exit status."""
@@ -149,19 +152,24 @@ class Machine:
             raise LabError(self._why_qemu_ended())
         return self.status
 
-    def log_tail(self, lines=15):
-        text = self.kernel_log.decode(errors="replace").replace("\r", "")
-        return "\n".join(text.splitlines()[-lines:])
+    def _log_tail(self):
+        """Returns the end of the kernel log, with the cause rather than the trace if it has one."""
+        lines = self.kernel_log.decode(errors="replace").replace("\r", "").splitlines()
+        causes = [number for number, line in enumerate(lines) if "Kernel panic" in line]
+        end = causes[-1] + 10 if causes else len(lines)
+        return "\n".join(lines[:end][-20:])
 
     def _why_qemu_ended(self):
         while self._log in self._sources:
             self._pass_on_once()
         qemu_status = self._qemu.wait()
         if qemu_status != 0:
-            message = last_line(self._qemu.stderr.read().decode(errors="replace"))
+            self._qemu_messages.seek(0)
+            message = last_line(self._qemu_messages.read().decode(errors="replace"))
             return f"QEMU ended with status {qemu_status}: {message}"
         when = "while the command ran" if self.started else "before it could start the command"
-        return f"L1 stopped {when}; the end of its kernel log:\n{self.log_tail()}"
+        return (f"L1 stopped {when}; its kernel log (all of it: build/lab/kernel.log) ended with:\n"
+                f"{self._log_tail()}")
 
     def _pass_on_once(self):
         readable, writable = list(self._sources), []
@@ -204,7 +212,8 @@ class Machine:
             self._write(STDERR, data)
 
     def _read_control(self):
-        *lines, self._control_line = (self._control_line + self._receive(self._control)).split(b"\n")
+        received = self._control_line + self._receive(self._control)
+        *lines, self._control_line = received.split(b"\n")
         for word, *values in (line.decode().split() for line in lines):
             if word == "started":
                 self._command_started()
@@ -247,25 +256,29 @@ class Machine:
                 self._input.shutdown(socket.SHUT_WR)
 
     def _send_input(self):
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        try:
             sent = self._input.send(self._pending_input, socket.MSG_DONTWAIT)
-            self._pending_input = self._pending_input[sent:]
-            return
-        self._pending_input = b""
+        except BlockingIOError:
+            sent = 0
+        except (BrokenPipeError, ConnectionResetError):
+            sent = len(self._pending_input)  # QEMU has ended.
+        self._pending_input = self._pending_input[sent:]
 
 
 def qemu_arguments(options, kernel, initramfs, image):
     """Returns QEMU's command line, except for the ports."""
-    log_level = "" if options.verbose else "loglevel=5 "
     return [
-        find_tool("qemu-system-x86_64", "qemu-system-x86"), "-name", "lab",
-        "-M", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi", "-cpu", "EPYC,+svm,+npt",
+        *qemu_command(), "-name", "lab",
+        "-M", "q35,kernel-irqchip=split", "-accel", "tcg,thread=" + os.environ.get("LABTHREAD", "multi"),
+        # Without cmpxchg16b: QEMU 7.2 spoils the flags it leaves when there are several processors,
+        # and kernel 6.12, as L1 or as L2, then crashes in the slab allocator every few boots.
+        "-cpu", "EPYC,+svm,+npt,-cx16",
         "-smp", str(options.cpus), "-m", options.memory,
         "-nodefaults", "-display", "none", "-no-reboot",
         "-device", "intel-iommu,intremap=on",
         # The ELF kernel rather than the bzImage: TCG takes a second to unpack the latter.
         "-kernel", str(kernel.vmlinux), "-initrd", str(initramfs),
-        "-append", f"console=ttyS0 {log_level}panic=-1 intel_iommu=on",
+        "-append", "console=ttyS0 panic=-1 intel_iommu=on",
         # Before any other virtio device, because L1 numbers its ports by that order.
         "-device", "virtio-serial-pci,id=lab",
         # Nothing is lost without flushes: the image does not outlive the run. virtio leaves the

@@ -25,6 +25,7 @@ ifconfig lo up
 # From the host: marker, terminal, terminal_settings, merge_stderr, path_addition and TERM.
 . /.lab/settings
 PATH=$PATH:$path_addition
+export TERM
 
 await_port() {
 	until [ -c "$1" ]; do usleep 10000; done
@@ -60,7 +61,6 @@ run_on_pipes() {
 	await_port /dev/vport0p2
 	await_port /dev/vport0p3
 	mkfifo /.lab/stdin /.lab/stdout
-	cat </dev/vport0p2 >/.lab/stdin 9>&- &
 	exec 3>/dev/vport0p3
 	cat /.lab/stdout >&3 9>&- &
 	readers=$!
@@ -74,8 +74,10 @@ run_on_pipes() {
 		cat /.lab/stderr >&4 9>&- &
 		readers="$readers $!"
 	fi
+	cat </dev/vport0p2 >/.lab/stdin 3>&- 4>&- 9>&- &
 	echo started >&9
-	setsid /bin/sh /.lab/command </.lab/stdin >/.lab/stdout 2>/.lab/stderr 3>&- 4>&- 9>&-
+	# In a shell of its own, because the end of a child (cat) would interrupt ours in opening a pipe.
+	(exec setsid /bin/sh /.lab/command </.lab/stdin >/.lab/stdout 2>/.lab/stderr 3>&- 4>&- 9>&-)
 	status=$?
 	kill_all_but $readers
 	wait $readers

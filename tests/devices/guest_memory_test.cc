@@ -1,0 +1,143 @@
+#include "devices/guest_memory.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+namespace ringside {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr GuestMemory::Range kLow{0, 4 * kPage};
+constexpr GuestMemory::Range kNext{4 * kPage, 2 * kPage};  // touches the one before
+constexpr GuestMemory::Range kHigh{uint64_t{4} << 30, 3 * kPage};
+
+class GuestMemoryTest : public ::testing::Test {
+ protected:
+  const std::unique_ptr<GuestMemory> memory_ =
+      *GuestMemory::Create(std::vector{kLow, kNext, kHigh});
+};
+
+TEST_F(GuestMemoryTest, HasTheRegionsItWasAskedFor) {
+  const auto regions = memory_->regions();
+  ASSERT_EQ(regions.size(), 3u);
+  uint64_t offset = 0;
+  size_t i = 0;
+  for (const GuestMemory::Range& range : {kLow, kNext, kHigh}) {
+    EXPECT_EQ(regions[i].guest_address, range.guest_address);
+    EXPECT_EQ(regions[i].size, range.size);
+    EXPECT_EQ(regions[i].fd_offset, offset);
+    offset += range.size;
+    ++i;
+  }
+}
+
+TEST_F(GuestMemoryTest, GivesTheHostAddressOfWhatIsInside) {
+  for (const MemoryRegion& region : memory_->regions()) {
+    const uint64_t start = region.guest_address;
+    EXPECT_EQ(memory_->At(start, 1), region.host);
+    EXPECT_EQ(memory_->At(start, region.size), region.host);
+    EXPECT_EQ(memory_->At(start + 5, region.size - 5), region.host + 5);
+    EXPECT_EQ(memory_->At(start + region.size - 1, 1), region.host + region.size - 1);
+  }
+}
+
+TEST_F(GuestMemoryTest, RefusesWhatEndsOutside) {
+  for (const MemoryRegion& region : memory_->regions()) {
+    const uint64_t start = region.guest_address;
+    EXPECT_EQ(memory_->At(start, region.size + 1), nullptr);
+    EXPECT_EQ(memory_->At(start + 1, region.size), nullptr);
+    EXPECT_EQ(memory_->At(start + region.size - 1, 2), nullptr);
+  }
+}
+
+TEST_F(GuestMemoryTest, RefusesWhatStartsOutside) {
+  const uint64_t hole = kNext.guest_address + kNext.size;
+  const uint64_t end = kHigh.guest_address + kHigh.size;
+  for (const uint64_t address : {hole, hole + kPage, kHigh.guest_address - 1, end, end + 1,
+                                 UINT64_MAX, UINT64_MAX - kPage}) {
+    EXPECT_EQ(memory_->At(address, 1), nullptr) << std::hex << address;
+  }
+  EXPECT_EQ(memory_->At(kHigh.guest_address - 1, 2), nullptr);
+}
+
+// One descriptor element must not reach from one mapping into another, even if the guest sees them
+// side by side: the host may not.
+TEST_F(GuestMemoryTest, NeverCrossesFromOneRegionIntoTheNext) {
+  ASSERT_NE(memory_->At(kNext.guest_address - 1, 1), nullptr);
+  ASSERT_NE(memory_->At(kNext.guest_address, 1), nullptr);
+  EXPECT_EQ(memory_->At(kNext.guest_address - 1, 2), nullptr);
+  EXPECT_EQ(memory_->At(0, kLow.size + kNext.size), nullptr);
+}
+
+TEST_F(GuestMemoryTest, LengthsThatWrapAreRefused) {
+  EXPECT_EQ(memory_->At(0, UINT64_MAX), nullptr);
+  for (const uint64_t address : {kPage, kHigh.guest_address, kHigh.guest_address + kPage}) {
+    EXPECT_EQ(memory_->At(address, UINT64_MAX), nullptr) << std::hex << address;
+    EXPECT_EQ(memory_->At(address, UINT64_MAX - address), nullptr) << std::hex << address;
+    EXPECT_EQ(memory_->At(address, UINT64_MAX - address + 1), nullptr) << std::hex << address;
+    EXPECT_EQ(memory_->At(address, UINT64_MAX - address + 2), nullptr) << std::hex << address;
+  }
+  EXPECT_EQ(memory_->At(UINT64_MAX, 2), nullptr);  // would come round to address 0
+  EXPECT_EQ(memory_->At(UINT64_MAX - kPage + 1, 2 * kPage), nullptr);
+}
+
+TEST_F(GuestMemoryTest, StartsAsZeroes) {
+  for (const MemoryRegion& region : memory_->regions()) {
+    EXPECT_TRUE(std::all_of(region.host, region.host + region.size,
+                            [](std::byte byte) { return byte == std::byte{0}; }));
+  }
+}
+
+// What another process maps from the descriptor is the guest's memory, not a copy.
+TEST_F(GuestMemoryTest, DescriptorAndOffsetMapTheSameBytes) {
+  uint8_t mark = 1;
+  for (const MemoryRegion& region : memory_->regions()) {
+    void* mapped = mmap(nullptr, region.size, PROT_READ | PROT_WRITE, MAP_SHARED, region.fd,
+                        static_cast<off_t>(region.fd_offset));
+    ASSERT_NE(mapped, MAP_FAILED);
+    auto* other = static_cast<std::byte*>(mapped);
+    for (const uint64_t offset : {uint64_t{0}, region.size / 2, region.size - 1}) {
+      region.host[offset] = std::byte{mark};
+      EXPECT_EQ(other[offset], std::byte{mark++});
+      other[offset] = std::byte{mark};
+      EXPECT_EQ(region.host[offset], std::byte{mark++});
+    }
+    munmap(mapped, region.size);
+  }
+}
+
+TEST(GuestMemory, RegionsDoNotShareBytes) {
+  const auto memory = *GuestMemory::Create(std::vector{kLow, kNext, kHigh});
+  uint8_t number = 1;
+  for (const MemoryRegion& region : memory->regions()) {
+    std::fill_n(region.host, region.size, std::byte{number++});
+  }
+  number = 1;
+  for (const MemoryRegion& region : memory->regions()) {
+    EXPECT_EQ(region.host[0], std::byte{number});
+    EXPECT_EQ(region.host[region.size - 1], std::byte{number});
+    ++number;
+  }
+}
+
+TEST(GuestMemory, ReachesTheTopOfTheAddressSpace) {
+  const uint64_t base = UINT64_MAX - kPage + 1;
+  const auto memory = *GuestMemory::Create(std::vector<GuestMemory::Range>{{base, kPage}});
+  std::byte* const host = memory->regions()[0].host;
+  EXPECT_EQ(memory->At(base, kPage), host);
+  EXPECT_EQ(memory->At(UINT64_MAX, 1), host + kPage - 1);
+  EXPECT_EQ(memory->At(UINT64_MAX, 2), nullptr);
+  EXPECT_EQ(memory->At(base, kPage + 1), nullptr);
+  EXPECT_EQ(memory->At(0, 1), nullptr);
+}
+
+TEST(GuestMemory, MoreThanThereIsIsAnErrorThatSaysWhatToDo) {
+  const auto memory = GuestMemory::Create(std::vector<GuestMemory::Range>{{0, uint64_t{1} << 60}});
+  ASSERT_FALSE(memory.ok());
+  EXPECT_NE(memory.status().message().find("ask for less memory"), absl::string_view::npos)
+      << memory.status();
+}
+
+}  // namespace
+}  // namespace ringside

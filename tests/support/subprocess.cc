@@ -1,0 +1,134 @@
+#include "tests/support/subprocess.h"
+
+#include <csignal>
+#include <cstdlib>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+
+namespace ringside {
+namespace {
+
+int StatusOf(int wait_status) {
+  return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
+
+// Waits with a limit; kills what does not end.
+int Reap(pid_t pid, absl::Duration limit) {
+  const absl::Time deadline = absl::Now() + limit;
+  int status = 0;
+  while (waitpid(pid, &status, WNOHANG) == 0) {
+    if (absl::Now() > deadline) {
+      ADD_FAILURE() << "the program did not end within " << limit;
+      kill(pid, SIGKILL);
+      waitpid(pid, &status, 0);
+      break;
+    }
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return StatusOf(status);
+}
+
+[[noreturn]] void Execute(const std::vector<std::string>& command) {
+  std::vector<char*> arguments;
+  for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
+  arguments.push_back(nullptr);
+  execv(arguments[0], arguments.data());
+  _exit(127);
+}
+
+std::string ReadAll(int fd) {
+  std::string text(static_cast<size_t>(lseek(fd, 0, SEEK_END)), '\0');
+  EXPECT_EQ(pread(fd, text.data(), text.size(), 0), static_cast<ssize_t>(text.size()));
+  return text;
+}
+
+}  // namespace
+
+ProcessResult RunProcess(const std::vector<std::string>& command) {
+  const UniqueFd output(memfd_create("stdout", MFD_CLOEXEC));
+  const UniqueFd errors(memfd_create("stderr", MFD_CLOEXEC));
+  const pid_t pid = fork();
+  if (pid == 0) {
+    dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
+    dup2(output.get(), STDOUT_FILENO);
+    dup2(errors.get(), STDERR_FILENO);
+    Execute(command);
+  }
+  ProcessResult result;
+  result.status = Reap(pid, absl::Seconds(30));
+  result.output = ReadAll(output.get());
+  result.errors = ReadAll(errors.get());
+  return result;
+}
+
+TerminalProcess::TerminalProcess(const std::vector<std::string>& command)
+    : master_(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC)) {
+  grantpt(master_.get());
+  unlockpt(master_.get());
+  slave_ = UniqueFd(open(ptsname(master_.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  initial_mode_ = mode();
+  pid_ = fork();
+  if (pid_ == 0) {
+    setsid();
+    ioctl(slave_.get(), TIOCSCTTY, 0);
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(slave_.get(), fd);
+    Execute(command);
+  }
+}
+
+TerminalProcess::~TerminalProcess() {
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+void TerminalProcess::Type(std::string_view text) const {
+  EXPECT_EQ(write(master_.get(), text.data(), text.size()), static_cast<ssize_t>(text.size()));
+}
+
+void TerminalProcess::Signal(int signal) const {
+  kill(pid_, signal);
+}
+
+bool TerminalProcess::ReadSome(int timeout_ms) {
+  pollfd ready = {master_.get(), POLLIN, 0};
+  if (poll(&ready, 1, timeout_ms) <= 0) return false;
+  char chunk[4096];
+  const ssize_t got = read(master_.get(), chunk, sizeof chunk);
+  if (got <= 0) return false;
+  output_.append(chunk, static_cast<size_t>(got));
+  return true;
+}
+
+bool TerminalProcess::WaitFor(std::string_view text) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (output_.find(text) == std::string::npos) {
+    if (absl::Now() > deadline) return false;
+    ReadSome(10);
+  }
+  return true;
+}
+
+int TerminalProcess::Wait() {
+  const int status = Reap(pid_, absl::Seconds(10));
+  pid_ = -1;
+  while (ReadSome(0)) {
+  }
+  return status;
+}
+
+termios TerminalProcess::mode() const {
+  termios mode = {};
+  EXPECT_EQ(tcgetattr(slave_.get(), &mode), 0);
+  return mode;
+}
+
+}  // namespace ringside

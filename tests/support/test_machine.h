@@ -1,0 +1,46 @@
+// Runs the bare-metal guest in a Machine, with its console in memory.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+
+#include "base/fd.h"
+#include "vmm/machine.h"
+
+namespace ringside {
+
+// Where /dev/kvm is missing these tests cannot run; where it is, they must.
+#define SKIP_WITHOUT_KVM()                               \
+  if (access("/dev/kvm", F_OK) != 0) {                   \
+    GTEST_SKIP() << "there is no /dev/kvm on this host"; \
+  }
+
+// Collects console output in a memfd and can feed console input through a pipe.
+class TestConsole {
+ public:
+  TestConsole();
+  ConsoleConfig config() const;
+  void Type(std::string_view text) const;
+  // All output so far.
+  std::string Output() const;
+  // Waits until the output holds `text`, at most ten seconds.
+  bool WaitFor(std::string_view text) const;
+
+ private:
+  UniqueFd output_;
+  UniqueFd input_reader_;
+  UniqueFd input_writer_;
+};
+
+// The test guest with this command line, on `console`.
+MachineConfig GuestConfig(const TestConsole& console, const std::string& command_line);
+
+struct GuestRun {
+  MachineEnd end;
+  std::string output;
+};
+// Runs a machine to its end. Fails the test and returns an empty run if it cannot be built.
+GuestRun RunGuest(MachineConfig config, const TestConsole& console);
+
+}  // namespace ringside

@@ -1,0 +1,343 @@
+// Whole machines on this host's KVM, running the bare-metal guest of tests/guest.
+#include "vmm/machine.h"
+
+#include <csignal>
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+#include <regex>
+#include <thread>
+#include <unistd.h>
+
+#include "absl/time/clock.h"
+#include "base/status.h"
+#include "tests/support/test_machine.h"
+
+namespace ringside {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kGiB = 1 << 30;
+
+size_t CountEntries(const char* directory) {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++count;
+  return count;
+}
+
+// A file whose bytes add up to a known sum.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::string_view content) {
+    const int fd = mkstemp(path_.data());
+    EXPECT_EQ(write(fd, content.data(), content.size()), static_cast<ssize_t>(content.size()));
+    close(fd);
+  }
+  ~TemporaryFile() { unlink(path_.c_str()); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_ = testing::TempDir() + "ringside-XXXXXX";
+};
+
+class MachineTest : public testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT_KVM(); }
+
+  TestConsole console_;
+};
+
+// ---- Booting, by each entry ----
+
+class MachineEntryTest : public testing::TestWithParam<BootProtocol> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT_KVM(); }
+
+  TestConsole console_;
+};
+
+TEST_P(MachineEntryTest, ReachesRing3WithWhatItWasGiven) {
+  MachineConfig config = GuestConfig(console_, "unmapped=1 end=poweroff");
+  config.protocol = GetParam();
+  const GuestRun run = RunGuest(config, console_);
+  EXPECT_EQ(run.end.kind, EndKind::kPowerOff) << run.end.detail;
+  const char* entry = GetParam() == BootProtocol::kPvh ? "pvh" : "linux64";
+  EXPECT_THAT(run.output,
+              HasSubstr(absl::StrFormat(
+                  "guest: entry=%s cpl=3 cmdline=\"unmapped=1 end=poweroff\"\n", entry)));
+  EXPECT_THAT(run.output, HasSubstr("guest: memory start=0x0 size=0x9fc00 type=1\n"));
+  EXPECT_THAT(run.output, HasSubstr("guest: memory start=0x100000 size=0x3f00000 type=1\n"));
+  EXPECT_THAT(run.output, HasSubstr("guest: initrd=none\n"));
+  EXPECT_THAT(run.output, HasSubstr("guest: rsdp=0xe0000 ok\n"));
+  EXPECT_THAT(run.output, HasSubstr("guest: unmapped ok\n"));
+  EXPECT_THAT(run.output, HasSubstr("guest: end=poweroff\n"));
+  EXPECT_THAT(run.output, Not(HasSubstr("FAIL")));
+}
+
+TEST_P(MachineEntryTest, UsesMemoryAbove4GiB) {
+  MachineConfig config = GuestConfig(console_, "high=1");
+  config.protocol = GetParam();
+  config.memory = 6 * kGiB;
+  const GuestRun run = RunGuest(config, console_);
+  EXPECT_THAT(run.output, HasSubstr("guest: memory start=0x100000000 size=0xc0000000 type=1\n"));
+  EXPECT_THAT(run.output, HasSubstr("guest: high ok\n"));
+}
+
+TEST_P(MachineEntryTest, FindsItsInitrdAtTheTopOfMemory) {
+  const TemporaryFile initrd("initrd");
+  MachineConfig config = GuestConfig(console_, "");
+  config.protocol = GetParam();
+  config.initrd = initrd.path();
+  const GuestRun run = RunGuest(config, console_);
+  // i + n + i + t + r + d
+  EXPECT_THAT(run.output, HasSubstr("guest: initrd start=0x3fff000 size=0x6 sum=0x0000028a\n"));
+}
+
+INSTANTIATE_TEST_SUITE_P(, MachineEntryTest,
+                         testing::Values(BootProtocol::kPvh, BootProtocol::kLinux),
+                         [](const auto& info) {
+                           return info.param == BootProtocol::kPvh ? "Pvh" : "Linux";
+                         });
+
+// ---- Ending, each way there is ----
+
+TEST_F(MachineTest, ResetIsReportedAsReset) {
+  const GuestRun run = RunGuest(GuestConfig(console_, "end=reset"), console_);
+  EXPECT_EQ(run.end.kind, EndKind::kReset);
+  EXPECT_EQ(run.end.detail, "");
+}
+
+TEST_F(MachineTest, TripleFaultIsACrashThatSaysWhere) {
+  const GuestRun run = RunGuest(GuestConfig(console_, "end=triple"), console_);
+  EXPECT_EQ(run.end.kind, EndKind::kCrash);
+  // Some hosts' KVM report what led to it as an internal error instead.
+  EXPECT_THAT(run.end.detail, ContainsRegex("vCPU 0: .* at rip=0x[0-9a-f]+"));
+}
+
+TEST_F(MachineTest, AnInstructionKvmCannotEmulateIsACrash) {
+  const GuestRun run = RunGuest(GuestConfig(console_, "end=internal"), console_);
+  EXPECT_EQ(run.end.kind, EndKind::kCrash);
+  EXPECT_THAT(run.end.detail, HasSubstr("vCPU 0: an instruction KVM cannot emulate at rip="));
+}
+
+TEST_F(MachineTest, StopEndsAGuestInAnyState) {
+  for (const char* state : {"end=spin", "end=halt"}) {
+    TestConsole console;
+    MachineConfig config = GuestConfig(console, state);
+    config.cpus = 4;  // three of which wait for their INIT
+    absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    ASSERT_TRUE((*machine)->Start().ok());
+    ASSERT_TRUE(console.WaitFor(state));
+    (*machine)->Stop();
+    EXPECT_EQ((*machine)->Wait().kind, EndKind::kStopped);
+  }
+}
+
+TEST_F(MachineTest, TheFirstReasonToEndCounts) {
+  absl::StatusOr<std::unique_ptr<Machine>> machine =
+      Machine::Create(GuestConfig(console_, "end=reset"));
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  EXPECT_EQ((*machine)->Wait().kind, EndKind::kReset);
+  (*machine)->Stop();
+  EXPECT_EQ((*machine)->Wait().kind, EndKind::kReset);
+}
+
+TEST_F(MachineTest, AMachineNeverStartedCanBeStoppedAndDestroyed) {
+  absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(GuestConfig(console_, ""));
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  (*machine)->Stop();
+  EXPECT_EQ((*machine)->Wait().kind, EndKind::kStopped);
+}
+
+TEST_F(MachineTest, TheEndEventBecomesReadable) {
+  absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(GuestConfig(console_, ""));
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  EXPECT_EQ((*machine)->end_event().Clear(), 0u);
+  ASSERT_TRUE((*machine)->Start().ok());
+  (*machine)->Wait();
+  EXPECT_EQ((*machine)->end_event().Clear(), 1u);
+}
+
+TEST_F(MachineTest, StoppingAtAnyMomentNeitherHangsNorLeaks) {
+  RunGuest(GuestConfig(console_, ""), console_);  // whatever is set up once
+  const size_t descriptors = CountEntries("/proc/self/fd");
+  const size_t threads = CountEntries("/proc/self/task");
+  std::mt19937 random(7);
+  for (int i = 0; i < 100; ++i) {
+    MachineConfig config = GuestConfig(console_, "end=spin");
+    config.cpus = 1 + i % 3;
+    absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    std::thread stopper([&machine, delay = random() % 2000] {
+      absl::SleepFor(absl::Microseconds(delay));
+      (*machine)->Stop();
+    });
+    ASSERT_TRUE((*machine)->Start().ok());
+    EXPECT_EQ((*machine)->Wait().kind, EndKind::kStopped);
+    stopper.join();
+  }
+  EXPECT_EQ(CountEntries("/proc/self/fd"), descriptors);
+  EXPECT_EQ(CountEntries("/proc/self/task"), threads);
+}
+
+// ---- A guest among others, in a process that is not its own ----
+
+TEST_F(MachineTest, MachinesOfOneProcessDoNotNoticeEachOther) {
+  TestConsole consoles[3];
+  std::vector<std::unique_ptr<Machine>> machines;
+  for (const TestConsole& console : consoles) {
+    auto machine = Machine::Create(GuestConfig(console, "echo=1"));
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    ASSERT_TRUE((*machine)->Start().ok());
+    machines.push_back(*std::move(machine));
+  }
+  for (int i = 0; i < 3; ++i) {
+    ASSERT_TRUE(consoles[i].WaitFor("guest: echo ready\n"));
+    consoles[i].Type(absl::StrFormat("machine %d\n", i));
+  }
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(machines[i]->Wait().kind, EndKind::kPowerOff);
+    EXPECT_THAT(consoles[i].Output(), HasSubstr(absl::StrFormat("machine %d", i)));
+    EXPECT_THAT(consoles[i].Output(), Not(HasSubstr(absl::StrFormat("machine %d", (i + 1) % 3))));
+  }
+}
+
+TEST_F(MachineTest, NoSignalHandlerOfTheProcessChanges) {
+  const auto handlers = [] {
+    std::vector<void (*)(int)> all;
+    for (int signal = 1; signal <= SIGRTMAX; ++signal) {
+      struct sigaction action = {};
+      all.push_back(sigaction(signal, nullptr, &action) == 0 ? action.sa_handler : nullptr);
+    }
+    return all;
+  };
+  const auto before = handlers();
+  absl::StatusOr<std::unique_ptr<Machine>> machine =
+      Machine::Create(GuestConfig(console_, "end=spin"));
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  EXPECT_EQ(handlers(), before);
+  (*machine)->Stop();
+  (*machine)->Wait();
+  EXPECT_EQ(handlers(), before);
+}
+
+// ---- Processors ----
+
+TEST_F(MachineTest, AllProcessorsStart) {
+  MachineConfig config = GuestConfig(console_, "smp=4");
+  config.cpus = 4;
+  const GuestRun run = RunGuest(config, console_);
+  EXPECT_THAT(run.output, HasSubstr("guest: smp 4 ok\n"));
+}
+
+TEST_F(MachineTest, AsManyProcessorsAsAreDocumentedCanBeBuiltAndStopped) {
+  MachineConfig config = GuestConfig(console_, "");
+  config.cpus = Machine::kMaxCpus;
+  EXPECT_EQ(RunGuest(config, console_).end.kind, EndKind::kPowerOff);
+}
+
+TEST_F(MachineTest, ProcessorsSayTheyAreInAVirtualMachineWithATscDeadlineTimer) {
+  const GuestRun run = RunGuest(GuestConfig(console_, "cpuid=1"), console_);
+  std::smatch words;
+  const std::regex leaf_1("guest: cpuid 0x1\\.0 0x\\w+ 0x\\w+ 0x(\\w+) 0x\\w+\n");
+  ASSERT_TRUE(std::regex_search(run.output, words, leaf_1)) << run.output;
+  const auto ecx = static_cast<uint32_t>(std::stoul(words[1], nullptr, 16));
+  EXPECT_TRUE((ecx & (uint32_t{1} << 31)) != 0);
+  EXPECT_TRUE((ecx & (uint32_t{1} << 24)) != 0);
+}
+
+// ---- The console ----
+
+TEST_F(MachineTest, TypedTextReachesAGuestThatPolls) {
+  absl::StatusOr<std::unique_ptr<Machine>> machine =
+      Machine::Create(GuestConfig(console_, "echo=1"));
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  console_.Type("typed before the guest was there\n");
+  ASSERT_TRUE((*machine)->Start().ok());
+  EXPECT_EQ((*machine)->Wait().kind, EndKind::kPowerOff);
+  EXPECT_THAT(console_.Output(), HasSubstr("guest: echo ready\ntyped before the guest was there"));
+  EXPECT_THAT(console_.Output(), HasSubstr("guest: echo done\n"));
+}
+
+TEST_F(MachineTest, ATypedCharacterInterruptsTheGuest) {
+  absl::StatusOr<std::unique_ptr<Machine>> machine =
+      Machine::Create(GuestConfig(console_, "irq=1"));
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  ASSERT_TRUE(console_.WaitFor("guest: irq ready\n"));
+  console_.Type("z");
+  EXPECT_EQ((*machine)->Wait().kind, EndKind::kPowerOff);
+  EXPECT_THAT(console_.Output(), HasSubstr("guest: irq got 0x7a\n"));
+}
+
+TEST_F(MachineTest, TheDetachKeyEndsTheMachineEvenIfTheGuestDoesNotListen) {
+  MachineConfig config = GuestConfig(console_, "end=spin");
+  config.console.detach_key = 0x1d;
+  absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  console_.Type("nobody hears this\x1d");
+  EXPECT_EQ((*machine)->Wait().kind, EndKind::kStopped);
+}
+
+TEST_F(MachineTest, AMachineWithoutAConsoleRuns) {
+  MachineConfig config = GuestConfig(console_, "");
+  config.console = {};
+  EXPECT_EQ(RunGuest(config, console_).end.kind, EndKind::kPowerOff);
+}
+
+// ---- Configurations that cannot be ----
+
+struct BadConfig {
+  const char* name;
+  void (*spoil)(MachineConfig&);
+  const char* says;
+};
+
+class BadConfigTest : public testing::TestWithParam<BadConfig> {
+ protected:
+  void SetUp() override { SKIP_WITHOUT_KVM(); }
+};
+
+TEST_P(BadConfigTest, IsRefusedInOneLine) {
+  const TestConsole console;
+  MachineConfig config = GuestConfig(console, "");
+  GetParam().spoil(config);
+  const absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+  ASSERT_FALSE(machine.ok());
+  EXPECT_THAT(std::string(Message(machine.status())), HasSubstr(GetParam().says));
+  EXPECT_THAT(std::string(Message(machine.status())), Not(HasSubstr("\n")));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , BadConfigTest,
+    testing::Values(
+        BadConfig{"NoCpu", [](MachineConfig& c) { c.cpus = 0; }, "0 vCPUs cannot be had"},
+        BadConfig{"TooManyCpus", [](MachineConfig& c) { c.cpus = 255; }, "take 1 to 254"},
+        BadConfig{"NoMemory", [](MachineConfig& c) { c.memory = 0; }, "the least is 2M"},
+        BadConfig{"OddMemory", [](MachineConfig& c) { c.memory = 64 * kMiB + 1; }, "whole pages"},
+        BadConfig{"MoreMemoryThanTheHost", [](MachineConfig& c) { c.memory = 900 * kGiB; },
+                  "more than this host has"},
+        BadConfig{"NoKvm", [](MachineConfig& c) { c.kvm_path = "/nonexistent/kvm"; },
+                  "cannot open '/nonexistent/kvm': No such file or directory; enable"},
+        BadConfig{"NotKvm", [](MachineConfig& c) { c.kvm_path = "/dev/null"; },
+                  "'/dev/null' is not a usable KVM"},
+        BadConfig{"NoKernel", [](MachineConfig& c) { c.kernel = "/nonexistent/kernel"; },
+                  "cannot open kernel '/nonexistent/kernel'"},
+        BadConfig{"NoInitrd", [](MachineConfig& c) { c.initrd = "/nonexistent/initrd"; },
+                  "cannot open initrd '/nonexistent/initrd'"},
+        BadConfig{"LongCommandLine",
+                  [](MachineConfig& c) { c.command_line = std::string(2048, 'x'); },
+                  "the command line has 2048 bytes"}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ringside

@@ -10,10 +10,10 @@ namespace {
 size_t Edits(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 0; i < a.size(); ++i) {
+  for (const char letter : a) {
     size_t diagonal = row[0]++;
     for (size_t j = 0; j < b.size(); ++j) {
-      const size_t change = diagonal + (a[i] != b[j] ? 1 : 0);
+      const size_t change = diagonal + (letter != b[j] ? 1 : 0);
       diagonal = row[j + 1];
       row[j + 1] = std::min({change, row[j] + 1, row[j + 1] + 1});
     }

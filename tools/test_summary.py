@@ -15,6 +15,7 @@ class Summary:
         self.passed = 0
         self.failed = []
         self.skipped = []
+        self.retried = []
 
     def add_program(self, preset, path):
         """A GoogleTest program. Returns whether any of its tests failed."""
@@ -44,6 +45,8 @@ class Summary:
                 self.skipped.append(f"{preset}: {name}: not run, see the log above")
             elif status == "run" and name not in programs:
                 self.passed += 1
+                output = (case.findtext("system-out") or "").splitlines()
+                self.retried += [f"{name}: {line}" for line in output if line.startswith("try ")]
 
 
 def main():
@@ -55,6 +58,8 @@ def main():
         if not any(name.startswith(f"{path.stem}:") for name in summary.failed):
             summary.failed.append(f"{path.stem}: failed as a whole, see the log above")
 
+    for line in summary.retried:
+        print(f"passed only after: {line}")
     for line in summary.skipped:
         print(f"skipped: {line}")
     for line in summary.failed:

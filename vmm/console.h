@@ -33,7 +33,7 @@ struct ConsoleConfig {
 
 class Console final : private SerialPeer {
  public:
-  static constexpr size_t kBufferSize = 64 * 1024;  // each way
+  static constexpr size_t kBufferSize = 64 << 10;  // each way
 
   // Both arguments outlive the console.
   Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread);

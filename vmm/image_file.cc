@@ -9,14 +9,14 @@
 
 namespace ringside {
 
-absl::StatusOr<ImageFile> ImageFile::Open(std::string kind, const std::string& path) {
+absl::StatusOr<ImageFile> ImageFile::Open(const std::string& kind, const std::string& path) {
   // O_NONBLOCK: a FIFO must not stall the open before it can be refused.
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (!fd.valid()) return ErrnoError(errno, absl::StrFormat("cannot open %s '%s'", kind, path));
-  return FromFd(std::move(kind), path, std::move(fd));
+  return FromFd(kind, path, std::move(fd));
 }
 
-absl::StatusOr<ImageFile> ImageFile::FromFd(std::string kind, const std::string& path,
+absl::StatusOr<ImageFile> ImageFile::FromFd(const std::string& kind, const std::string& path,
                                             UniqueFd fd) {
   std::string name = absl::StrFormat("%s '%s'", kind, path);
   struct stat info;

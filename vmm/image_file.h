@@ -15,9 +15,10 @@ namespace ringside {
 class ImageFile {
  public:
   // `kind` ("kernel") begins each error.
-  static absl::StatusOr<ImageFile> Open(std::string kind, const std::string& path);
+  static absl::StatusOr<ImageFile> Open(const std::string& kind, const std::string& path);
   // For tests: takes a descriptor of any file of known size, such as a memfd.
-  static absl::StatusOr<ImageFile> FromFd(std::string kind, const std::string& path, UniqueFd fd);
+  static absl::StatusOr<ImageFile> FromFd(const std::string& kind, const std::string& path,
+                                          UniqueFd fd);
 
   uint64_t size() const { return size_; }
   // "kernel 'vmlinuz'": how errors name it.

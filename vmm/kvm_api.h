@@ -8,7 +8,7 @@
 #include <linux/stddef.h>
 
 #undef __DECLARE_FLEX_ARRAY
-#define __DECLARE_FLEX_ARRAY(T, N) T N[0]
+#define __DECLARE_FLEX_ARRAY(T, N) T N[0]  // NOLINT(bugprone-reserved-identifier): the kernel's
 
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wpedantic"  // arrays of no size

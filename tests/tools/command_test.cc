@@ -181,6 +181,19 @@ TEST(ConsoleOptionTest, OutputGoesToAFileOrNowhere) {
   EXPECT_EQ(to_none.output, "");
 }
 
+TEST(PermissionTest, KvmForbiddenIsBadInputThatNamesTheGroup) {
+  SKIP_WITHOUT_KVM();
+  if (geteuid() != 0) GTEST_SKIP() << "only root can become a user without rights to /dev/kvm";
+  std::vector<std::string> command = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534",
+                                      "--clear-groups"};
+  std::ranges::copy(GuestCommand(""), std::back_inserter(command));
+  const ProcessResult result = RunProcess(command);
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.errors,
+              StartsWith("ringside: error: cannot open '/dev/kvm': Permission denied; add your "
+                         "user to the group"));
+}
+
 TEST(TimingTest, IsOneLineOnStandardError) {
   SKIP_WITHOUT_KVM();
   std::vector<std::string> command = GuestCommand("end=poweroff");

@@ -269,7 +269,7 @@ def qemu_arguments(options, kernel, initramfs, image):
     """Returns QEMU's command line, except for the ports."""
     return [
         *qemu_command(), "-name", "lab",
-        "-M", "q35,kernel-irqchip=split", "-accel", "tcg,thread=" + os.environ.get("LABTHREAD", "multi"),
+        "-M", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi",
         # Without cmpxchg16b: QEMU 7.2 spoils the flags it leaves when there are several processors,
         # and kernel 6.12, as L1 or as L2, then crashes in the slab allocator every few boots.
         "-cpu", "EPYC,+svm,+npt,-cx16",

@@ -45,9 +45,7 @@ constexpr std::array kRequired = {
     RequiredCapability{KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY", "guest memory"},
     RequiredCapability{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID", "what the guest's CPU can do"},
     RequiredCapability{KVM_CAP_IRQFD, "KVM_CAP_IRQFD", "interrupts without a system call"},
-    RequiredCapability{KVM_CAP_IOEVENTFD, "KVM_CAP_IOEVENTFD", "kicks without leaving the kernel"},
     RequiredCapability{KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT", "stopping a vCPU"},
-    RequiredCapability{KVM_CAP_SIGNAL_MSI, "KVM_CAP_SIGNAL_MSI", "message-signalled interrupts"},
 };
 
 }  // namespace

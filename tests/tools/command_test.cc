@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,11 +34,30 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A path in the test's own directory, with that content.
+// A directory that goes with the process, open to other users.
+const std::filesystem::path& TemporaryDirectory() {
+  static const struct Directory {
+    Directory() {
+      std::string name = testing::TempDir() + "ringside-XXXXXX";
+      path = mkdtemp(name.data());
+      std::filesystem::permissions(path, std::filesystem::perms(0755));
+    }
+    ~Directory() { std::filesystem::remove_all(path); }
+    std::filesystem::path path;
+  } directory;
+  return directory.path;
+}
+
 std::string MakeFile(const std::string& name, const std::string& content) {
-  const std::string path = testing::TempDir() + "ringside-command-test-" + name;
+  const std::string path = TemporaryDirectory() / name;
   std::ofstream(path) << content;
   return path;
+}
+
+std::string CopyToTemporary(const std::filesystem::path& path) {
+  const std::filesystem::path copy = TemporaryDirectory() / path.filename();
+  std::filesystem::copy_file(path, copy, std::filesystem::copy_options::overwrite_existing);
+  return copy;
 }
 
 // ---- Bad input: exit code 2 and one line that names the thing ----
@@ -184,10 +204,11 @@ TEST(ConsoleOptionTest, OutputGoesToAFileOrNowhere) {
 TEST(PermissionTest, KvmForbiddenIsBadInputThatNamesTheGroup) {
   SKIP_WITHOUT_KVM();
   if (geteuid() != 0) GTEST_SKIP() << "only root can become a user without rights to /dev/kvm";
-  std::vector<std::string> command = {"/usr/bin/setpriv", "--reuid=65534", "--regid=65534",
-                                      "--clear-groups"};
-  std::ranges::copy(GuestCommand(""), std::back_inserter(command));
-  const ProcessResult result = RunProcess(command);
+  // Copies where anybody may read them: the checkout may lie under /root.
+  const std::string ringside = CopyToTemporary(RINGSIDE_COMMAND);
+  const std::string guest = CopyToTemporary(RINGSIDE_GUEST_ELF);
+  const ProcessResult result = RunProcess({"/usr/bin/setpriv", "--reuid=65534", "--regid=65534",
+                                           "--clear-groups", ringside, "run", "--kernel", guest});
   EXPECT_EQ(result.status, 2);
   EXPECT_THAT(result.errors,
               StartsWith("ringside: error: cannot open '/dev/kvm': Permission denied; add your "

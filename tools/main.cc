@@ -15,8 +15,7 @@ using ringside::Severity;
 
 constexpr char kExitCodes[] =
     "Exit codes: 0 the guest powered off, 1 failure at run time, 2 bad input, 3 the guest asked "
-    "for "
-    "a reboot, 4 the guest crashed.";
+    "for a reboot, 4 the guest crashed.";
 
 constexpr char kRunExamples[] =
     "Leave the console with Ctrl-].\n\n"

@@ -3,8 +3,9 @@
 // Threads: bytes from the guest are taken on vCPU threads into a bounded buffer and written by the
 // I/O thread, so a reader who does not read stalls neither a vCPU nor the machine's end: the
 // guest's transmitter just stays busy. Input is read by the I/O thread and kept until the port
-// takes it, so that the detach key is found even while the guest does not listen. Ownership:
-// descriptors stay the embedder's and stay open while the console exists.
+// takes it, so that the detach key is found even while the guest does not listen.
+//
+// Ownership: descriptors stay the embedder's and stay open while the console exists.
 #pragma once
 
 #include <atomic>

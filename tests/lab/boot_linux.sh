@@ -57,7 +57,7 @@ finish() {
     exec 3>&-
 }
 
-# start_to_prompt CPUS: QEMU's emulation of SVM now and then (one boot of 40) enters a guest with the
+# start_to_prompt CPUS: QEMU's emulation of SVM now and then (once in some 90 boots) enters a guest with the
 # host's own registers, seen in the guest's rip, rsp and cr3 after a hang; the guest then hangs or
 # triple-faults before its prompt. So a boot is tried three times, and each try is reported.
 start_to_prompt() {

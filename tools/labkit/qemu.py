@@ -1,7 +1,7 @@
 """The QEMU that emulates the lab.
 
 Under TCG, Debian 12's QEMU 7.2 now and then enters an SVM guest with the host's registers: one boot
-of ten hangs or triple-faults. QEMU 10.0 did so in one of forty. So with an older one the lab takes
+of ten hangs or triple-faults. QEMU 10.0 did so once in some ninety. So with an older one the lab takes
 the program from Debian's backports, beside the system's, whose libraries and firmware it uses.
 """
 

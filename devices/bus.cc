@@ -7,6 +7,7 @@
 namespace ringside {
 
 absl::Status Bus::Add(uint64_t base, uint64_t size, IoHandler& handler) {
+  const MutexLock lock(mutex_);
   const auto above = ranges_.lower_bound(base);
   const bool wraps = size == 0 || base + size - 1 < base;
   const bool hits_above = above != ranges_.end() && above->second.base - base < size;
@@ -20,16 +21,23 @@ absl::Status Bus::Add(uint64_t base, uint64_t size, IoHandler& handler) {
   return absl::OkStatus();
 }
 
-const Bus::Range* Bus::Find(uint64_t address, uint64_t length) const {
+void Bus::Remove(uint64_t base) {
+  const MutexLock lock(mutex_);
+  ranges_.erase(base);
+}
+
+std::optional<Bus::Range> Bus::Find(uint64_t address, uint64_t length) const {
+  const MutexLock lock(mutex_);
   const auto above = ranges_.upper_bound(address);
-  if (above == ranges_.begin()) return nullptr;
+  if (above == ranges_.begin()) return std::nullopt;
   const Range& range = std::prev(above)->second;
   const uint64_t offset = address - range.base;
-  return offset < range.size && length <= range.size - offset ? &range : nullptr;
+  if (offset >= range.size || length > range.size - offset) return std::nullopt;
+  return range;
 }
 
 void Bus::Read(uint64_t address, std::span<std::byte> data) const {
-  if (const Range* range = Find(address, data.size())) {
+  if (const std::optional<Range> range = Find(address, data.size())) {
     range->handler->Read(address - range->base, data);
   } else {
     std::ranges::fill(data, std::byte{0xff});
@@ -37,7 +45,7 @@ void Bus::Read(uint64_t address, std::span<std::byte> data) const {
 }
 
 void Bus::Write(uint64_t address, std::span<const std::byte> data) const {
-  if (const Range* range = Find(address, data.size())) {
+  if (const std::optional<Range> range = Find(address, data.size())) {
     range->handler->Write(address - range->base, data);
   }
 }

@@ -1,16 +1,22 @@
 // An address space of devices: one Bus for I/O ports, one for memory-mapped registers. A vCPU that
 // left the guest for an access nobody in the kernel took asks its bus.
 //
-// Threads: Add before the first vCPU runs; Read and Write from any vCPU thread, also at once.
+// Threads: everything from any thread, also at once: ranges come and go while vCPUs run (a BAR
+// moves). A mutex guards the map and no more: handlers are called without it, so a handler may add
+// and remove ranges, as the PCI host does, and an access that has begun may still reach the handler
+// of a range that has just been removed.
 // Ownership: handlers belong to their devices and outlive the bus's last access.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "base/sync.h"
 
 namespace ringside {
 
@@ -28,6 +34,8 @@ class Bus {
  public:
   // AlreadyExists if the range is empty, wraps or overlaps another.
   absl::Status Add(uint64_t base, uint64_t size, IoHandler& handler);
+  // The range that was added with this base. Nothing happens if there is none.
+  void Remove(uint64_t base);
 
   // What nobody claims reads all-ones, as an undriven bus does, and swallows writes.
   void Read(uint64_t address, std::span<std::byte> data) const;
@@ -39,9 +47,11 @@ class Bus {
     uint64_t size;
     IoHandler* handler;
   };
-  const Range* Find(uint64_t address, uint64_t length) const;
+  // A copy: the range itself may go as soon as the lock is released.
+  std::optional<Range> Find(uint64_t address, uint64_t length) const;
 
-  std::map<uint64_t, Range> ranges_;  // by base
+  mutable Mutex mutex_;
+  std::map<uint64_t, Range> ranges_ ABSL_GUARDED_BY(mutex_);  // by base
 };
 
 }  // namespace ringside

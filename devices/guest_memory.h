@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -24,6 +26,17 @@ struct MemoryRegion {
   int fd;              // memfd behind the mapping
   uint64_t fd_offset;  // of guest_address in fd
 };
+
+// A copy of what the guest has there now. What is checked is what is used: the compiler may not
+// read the original a second time.
+template <typename T>
+T ReadOnce(const std::byte* host) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  T value;
+  std::memcpy(&value, host, sizeof value);
+  asm volatile("" : "+m"(value));
+  return value;
+}
 
 class GuestMemory {
  public:
@@ -43,9 +56,14 @@ class GuestMemory {
   // The host's view of [address, address + length), or null if any byte of it is not memory of one
   // region. Guest-controlled arguments are welcome: nothing here overflows.
   std::byte* At(uint64_t address, uint64_t length) const {
+    const MemoryRegion* region = Region(address, length);
+    return region == nullptr ? nullptr : region->host + (address - region->guest_address);
+  }
+  // The region that holds all of it, or null.
+  const MemoryRegion* Region(uint64_t address, uint64_t length) const {
     for (const MemoryRegion& region : regions_) {
       const uint64_t offset = address - region.guest_address;  // wraps to huge if below
-      if (offset < region.size && length <= region.size - offset) return region.host + offset;
+      if (offset < region.size && length <= region.size - offset) return &region;
     }
     return nullptr;
   }

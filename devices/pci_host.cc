@@ -2,70 +2,152 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
+
+#include "base/status.h"
 
 namespace ringside {
 namespace {
 
 constexpr uint32_t kFunctionSize = 4096;
+constexpr uint32_t kFunctionsOfDevice = 8;
 constexpr uint32_t kAddressEnable = 0x80000000;
 constexpr uint32_t kAddressBits = 0x80fffffc;  // the others read 0
 
-// PCI 3.0 section 6.1.
-constexpr size_t kVendorId = 0x00;
-constexpr size_t kDeviceId = 0x02;
-constexpr size_t kClassCode = 0x09;
+// Red Hat's generic PCIe host bridge: guests know it and expect nothing special of it.
+constexpr PciFunction::Identity kBridge = {.vendor = 0x1b36,
+                                           .device = 0x0008,
+                                           .subsystem_vendor = 0,
+                                           .subsystem = 0,
+                                           .class_code = 0x060000,
+                                           .revision = 0};
 
-void Put16(std::span<std::byte> config, size_t offset, uint16_t value) {
-  std::memcpy(&config[offset], &value, sizeof value);
+constexpr uint64_t AlignUp(uint64_t address, uint64_t size) {
+  return (address + size - 1) & ~(size - 1);
+}
+
+// The register that mechanism 1 selects, laid out as in ECAM: bus 23:16, device 15:11, function
+// 10:8, register 7:2. `lane` is the port's offset in CONFIG_DATA.
+std::optional<uint32_t> Selected(uint32_t config_address, uint64_t lane) {
+  if ((config_address & kAddressEnable) == 0) return std::nullopt;
+  return (config_address & 0xffff00) << 4 | (config_address & 0xfc) | static_cast<uint32_t>(lane);
 }
 
 }  // namespace
 
-PciHost::PciHost() {
-  // Red Hat's generic PCIe host bridge: guests know it and expect nothing special of it.
-  Put16(bridge_, kVendorId, 0x1b36);
-  Put16(bridge_, kDeviceId, 0x0008);
-  bridge_[kClassCode + 2] = std::byte{0x06};  // bridge, host
+PciHost::PciHost(Bus& memory, uint64_t window_base, uint64_t window_size)
+    : memory_(memory),
+      window_base_(window_base),
+      window_size_(window_size),
+      bridge_(kBridge),
+      functions_{&bridge_},
+      assigned_end_(window_base) {}
+
+absl::Status PciHost::Add(PciFunction& function) {
+  const MutexLock lock(mutex_);
+  if (functions_.size() == kDevices) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("a machine has room for %d PCI devices", kDevices - 1));
+  }
+  uint64_t end = assigned_end_;
+  std::vector<PlacedBar> added;
+  for (size_t index = 0; index < PciFunction::kBars; ++index) {
+    const PciFunction::Bar& bar = function.bar(index);
+    if (bar.handler == nullptr) continue;
+    const uint64_t address = AlignUp(end, bar.size);
+    if (!Forwards(address, bar.size)) {
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "the PCI memory window of %d bytes has no room for %d more", window_size_, bar.size));
+    }
+    function.AssignBar(index, address);
+    added.push_back({.function = &function, .index = index});
+    end = address + bar.size;
+  }
+  assigned_end_ = end;
+  bars_.insert(bars_.end(), added.begin(), added.end());
+  functions_.push_back(&function);
+  return absl::OkStatus();
 }
 
-void PciHost::ReadConfig(uint32_t address, std::span<std::byte> data) const {
-  const uint32_t function = address / kFunctionSize;
-  const uint32_t offset = address % kFunctionSize;
-  if (function != 0) {
+bool PciHost::Forwards(uint64_t address, uint64_t size) const {
+  return address >= window_base_ && size <= window_size_ &&
+         address - window_base_ <= window_size_ - size;
+}
+
+PciFunction* PciHost::Find(uint32_t address) const {
+  const uint32_t number = address / kFunctionSize;
+  // Device numbers beyond 31 would be buses beyond 0.
+  if (number % kFunctionsOfDevice != 0) return nullptr;
+  const uint32_t device = number / kFunctionsOfDevice;
+  return device < functions_.size() ? functions_[device] : nullptr;
+}
+
+void PciHost::ReadConfig(uint32_t address, std::span<std::byte> data) {
+  if (PciFunction* function = Find(address)) {
+    function->ReadConfig(address % kFunctionSize, data);
+  } else {
     std::ranges::fill(data, std::byte{0xff});  // nobody answers
-    return;
   }
-  for (size_t i = 0; i < data.size(); ++i) {
-    data[i] = offset + i < bridge_.size() ? bridge_[offset + i] : std::byte{0};
+}
+
+void PciHost::WriteConfig(uint32_t address, std::span<const std::byte> data) {
+  PciFunction* function = Find(address);
+  if (function == nullptr) return;
+  function->WriteConfig(address % kFunctionSize, data);
+  MoveBars();
+}
+
+void PciHost::MoveBars() {
+  // All that moves goes before anything comes, so that a place just left can be taken.
+  for (PlacedBar& bar : bars_) {
+    if (bar.address == 0 || bar.function->BarAddress(bar.index) == bar.address) continue;
+    memory_.Remove(bar.address);
+    bar.function->BarUnmapped(bar.index, bar.address);
+    bar.address = 0;
+  }
+  for (PlacedBar& bar : bars_) {
+    const auto& [size, handler] = bar.function->bar(bar.index);
+    const uint64_t wanted = bar.function->BarAddress(bar.index);
+    if (bar.address != 0 || !Forwards(wanted, size)) continue;
+    // The bus refuses what overlaps; every later write comes back here.
+    if (!memory_.Add(wanted, size, *handler).ok()) continue;
+    bar.address = wanted;
+    bar.function->BarMapped(bar.index, wanted);
   }
 }
 
 void PciHost::Ports::Read(uint64_t offset, std::span<std::byte> data) {
-  uint32_t address;
-  {
-    const MutexLock lock(mutex_);
-    address = address_;
-  }
+  const MutexLock lock(host_.mutex_);
   std::ranges::fill(data, std::byte{0xff});
   if (offset < 4) {
-    const auto* bytes = reinterpret_cast<const std::byte*>(&address);
+    const auto* bytes = reinterpret_cast<const std::byte*>(&host_.config_address_);
     for (size_t i = 0; i < data.size() && offset + i < 4; ++i) data[i] = bytes[offset + i];
-  } else if ((address & kAddressEnable) != 0) {
-    // bus 23:16, device 15:11, function 10:8, register 7:2.
-    host_.ReadConfig(((address & 0xffff00) << 4) | (address & 0xfc) | (offset - 4), data);
+  } else if (const auto address = Selected(host_.config_address_, offset - 4)) {
+    host_.ReadConfig(*address, data);
   }
 }
 
 void PciHost::Ports::Write(uint64_t offset, std::span<const std::byte> data) {
-  // Only a full 32-bit write reaches the latch (PCI 3.0 section 3.2.2.3.2).
-  if (offset != 0 || data.size() != sizeof(address_)) return;
-  const MutexLock lock(mutex_);
-  std::memcpy(&address_, data.data(), sizeof address_);
-  address_ &= kAddressBits;
+  const MutexLock lock(host_.mutex_);
+  if (offset == 0 && data.size() == sizeof(host_.config_address_)) {
+    // Only a full 32-bit write reaches the latch (PCI 3.0 section 3.2.2.3.2).
+    std::memcpy(&host_.config_address_, data.data(), data.size());
+    host_.config_address_ &= kAddressBits;
+  } else if (offset >= 4) {
+    if (const auto address = Selected(host_.config_address_, offset - 4)) {
+      host_.WriteConfig(*address, data);
+    }
+  }
 }
 
 void PciHost::Ecam::Read(uint64_t offset, std::span<std::byte> data) {
+  const MutexLock lock(host_.mutex_);
   host_.ReadConfig(static_cast<uint32_t>(offset), data);
+}
+
+void PciHost::Ecam::Write(uint64_t offset, std::span<const std::byte> data) {
+  const MutexLock lock(host_.mutex_);
+  host_.WriteConfig(static_cast<uint32_t>(offset), data);
 }
 
 }  // namespace ringside

@@ -3,11 +3,12 @@
 #include <cerrno>
 
 #include "base/status.h"
+#include "base/sync.h"
 #include "base/thread.h"
 
 namespace ringside {
 
-absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name) {
+absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return ErrnoError(errno, "cannot create an epoll", "raise 'ulimit -n'");
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
@@ -16,9 +17,32 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
     return ErrnoError(errno, "cannot watch an eventfd");
   }
   std::unique_ptr<IoThread> io_thread(new IoThread(std::move(epoll), std::move(wake)));
-  RINGSIDE_ASSIGN_OR_RETURN(io_thread->thread_,
-                            StartThread(name, [self = io_thread.get()] { self->Loop(); }));
+  IoThread* const self = io_thread.get();
+  if (waiter == Waiter::kEpoll) {
+    RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self] { self->Loop(); }));
+    return io_thread;
+  }
+  // A ring belongs to the thread that creates it.
+  absl::Status ring_status;
+  Event has_ring;
+  RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self, &ring_status, &has_ring] {
+                              ring_status = self->StartUring();
+                              const bool ok = ring_status.ok();
+                              has_ring.Notify();  // the caller's variables are gone after this
+                              if (ok) self->Loop();
+                            }));
+  has_ring.Wait();
+  if (!ring_status.ok()) {
+    self->thread_.join();
+    return ring_status;
+  }
   return io_thread;
+}
+
+absl::Status IoThread::StartUring() {
+  RINGSIDE_ASSIGN_OR_RETURN(uring_, Uring::Create());
+  uring_->Watch(epoll_.get(), &epoll_fired_);
+  return absl::OkStatus();
 }
 
 IoThread::IoThread(UniqueFd epoll, EventFd wake)
@@ -47,9 +71,84 @@ void IoThread::Post(Task& task) {
 void IoThread::Loop() {
   // Tasks posted before the stop are older than it in the mailbox, so they have run by then.
   while (!stop_) {
+    stats_.turns.Add();
+    if (uring_ != nullptr) uring_->Reap();
+    RunSources(Phase::kComplete);
     RunPosted();
     RunAlwaysReady();
+    publish_hooks_.Run();
+    RunSources(Phase::kSubmit);
+    submit_hooks_.Run();
     if (!stop_) Sleep();
+  }
+}
+
+void IoThread::RunSources(Phase phase) {
+  // Whatever a source detaches, itself included, the loop goes on with what is still there.
+  for (Source* source = sources_[static_cast<int>(phase)]; source != nullptr;
+       source = next_source_) {
+    next_source_ = source->next_;
+    if (!source->HasWork()) continue;
+    if (source->notify_on_) {
+      source->DisableNotify();
+      source->notify_on_ = false;
+    }
+    source->Run();
+  }
+}
+
+absl::Status IoThread::Attach(Source& source, Phase phase) {
+  if (uring_ != nullptr) {
+    uring_->Watch(source.wake_fd_);
+  } else {
+    // Edge-triggered: every write is an event, though nobody reads.
+    epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.ptr = this}};
+    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, source.wake_fd_, &event) != 0) {
+      return ErrnoError(errno, "cannot watch an eventfd");
+    }
+  }
+  Source** link = &sources_[static_cast<int>(phase)];
+  while (*link != nullptr) link = &(*link)->next_;
+  *link = &source;
+  source.next_ = nullptr;
+  source.notify_on_ = true;
+  return absl::OkStatus();
+}
+
+void IoThread::Detach(Source& source) {
+  if (next_source_ == &source) next_source_ = source.next_;
+  for (Source*& first : sources_) {
+    for (Source** link = &first; *link != nullptr; link = &(*link)->next_) {
+      if (*link != &source) continue;
+      *link = source.next_;
+      if (uring_ != nullptr) {
+        uring_->Unwatch(source.wake_fd_);
+      } else {
+        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, source.wake_fd_, nullptr);
+      }
+      return;
+    }
+  }
+}
+
+void IoThread::HookList::Add(Hook& hook) {
+  if (hook.queued_) return;
+  hook.queued_ = true;
+  hook.next_ = nullptr;
+  *end_ = &hook;
+  end_ = &hook.next_;
+}
+
+void IoThread::HookList::Run() {
+  // What is added meanwhile is for the next time.
+  Hook* hook = first_;
+  first_ = nullptr;
+  end_ = &first_;
+  while (hook != nullptr) {
+    Hook* next = hook->next_;
+    hook->queued_ = false;
+    hook->Run();
+    hook = next;
   }
 }
 
@@ -73,15 +172,66 @@ void IoThread::RunPosted() {
   }
 }
 
-void IoThread::Sleep() {
+bool IoThread::HasWork() {
+  if (mailbox_.load(std::memory_order_seq_cst) != nullptr || always_ready_ != nullptr ||
+      epoll_fired_ || !publish_hooks_.empty() || !submit_hooks_.empty()) {
+    return true;
+  }
+  if (uring_ != nullptr && uring_->HasCompletions()) return true;
+  for (Source* source : sources_) {
+    for (; source != nullptr; source = source->next_) {
+      if (source->HasWork()) return true;
+    }
+  }
+  return false;
+}
+
+void IoThread::PrepareToSleep() {
+  for (Source* source : sources_) {
+    for (; source != nullptr; source = source->next_) {
+      if (source->notify_on_) continue;
+      source->EnableNotify();
+      source->notify_on_ = true;
+    }
+  }
   sleeping_.store(true, std::memory_order_seq_cst);  // pairs with the load in Post
-  const bool must_look =
-      mailbox_.load(std::memory_order_seq_cst) != nullptr || always_ready_ != nullptr;
+  // Our stores above before the looks at the rings that follow: pairs with the barrier between the
+  // driver's store of its index and its look at our wish for notifications (VIRTIO 1.2 section
+  // 2.7.13.4.1). Either we see the entry, or the driver signals.
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+}
+
+void IoThread::Sleep() {
+  bool idle = !HasWork();
+  if (idle) {
+    PrepareToSleep();
+    idle = !HasWork();
+  }
+  Wait(idle);
+  sleeping_.store(false, std::memory_order_relaxed);  // one wake-up too many at worst
+}
+
+void IoThread::Wait(bool may_sleep) {
+  if (may_sleep) stats_.sleeps.Add();
+  if (uring_ == nullptr) {
+    RunOneWatch(may_sleep ? -1 : 0);
+  } else if (epoll_fired_) {
+    uring_->Submit();
+    RunOneWatch(0);
+  } else if (may_sleep) {
+    uring_->SubmitAndWait();
+  } else {
+    uring_->Submit();
+  }
+}
+
+void IoThread::RunOneWatch(int timeout_ms) {
   // One event a call: a watch may disarm and destroy another one whose event would be next.
   epoll_event event;
-  const int count = epoll_wait(epoll_.get(), &event, 1, must_look ? 0 : -1);
-  sleeping_.store(false, std::memory_order_relaxed);  // one wake-up too many at worst
-  if (count <= 0) return;
+  const bool got = epoll_wait(epoll_.get(), &event, 1, timeout_ms) > 0;
+  // The ring told of the first event only: there may be more.
+  epoll_fired_ = got && uring_ != nullptr;
+  if (!got || event.data.ptr == this) return;  // a source's wake-up: the turn finds its work
   if (event.data.ptr == nullptr) {
     wake_.Clear();
   } else {

@@ -1,11 +1,17 @@
-// An I/O thread: sleeps in its waiter until a watched descriptor is ready or another thread posts a
-// task, and runs what has become due. Everything attached to it runs on it alone, so devices and
-// consoles need no locks among themselves.
+// An I/O thread: looks after sources (rings that others fill), descriptors and tasks, one turn
+// after the other, and sleeps when there is nothing to do. Everything attached to it runs on it
+// alone, so devices and consoles need no locks among themselves.
 //
-// Threads: Post is for any thread; all else is for the I/O thread itself (from a task or a watch).
-// Ownership: tasks and watches belong to their callers and must outlive their use here; all lists
-// are intrusive, so nothing is allocated after the start. The I/O thread outlives every Post into
-// it, also one that is just returning.
+// A turn: completions are reaped and kComplete sources run; AtPublish hooks make results visible
+// and signal; kSubmit sources take new work; AtSubmit hooks pass it on; then the thread sleeps, in
+// its io_uring or in epoll where that is forbidden, unless something is left. So completions are
+// signalled before new work is taken, and new work is submitted before anyone waits.
+//
+// Threads: Post and stats are for any thread; all else is for the I/O thread itself (from a task, a
+// watch, a source or a hook).
+// Ownership: tasks, watches, sources and hooks belong to their callers and must outlive their use
+// here; all lists are intrusive, so nothing is allocated in the steady state. The I/O thread
+// outlives every Post into it, also one that is just returning.
 #pragma once
 
 #include <atomic>
@@ -15,7 +21,10 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "base/counter.h"
 #include "base/fd.h"
+#include "poll/source.h"
+#include "poll/uring.h"
 
 namespace ringside {
 
@@ -43,6 +52,17 @@ class TaskOf final : public Task {
   Function function_;
 };
 
+// A Task that calls a member function: TaskTo<Disk, &Disk::Start> start{*this};
+template <typename Owner, void (Owner::*Method)()>
+class TaskTo final : public Task {
+ public:
+  explicit TaskTo(Owner& owner) : owner_(owner) {}
+  void Run() override { (owner_.*Method)(); }
+
+ private:
+  Owner& owner_;
+};
+
 // Interest in one descriptor, which has no other watch. One-shot: after Ready it is silent until
 // armed again, which is also how a reader pushes back. Ready may be called once too often and must
 // not block.
@@ -61,36 +81,77 @@ class FdWatch {
   bool in_always_ready_ = false;
 };
 
+struct IoThreadStats {
+  Counter turns;
+  Counter sleeps;
+};
+
 class IoThread {
  public:
-  static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name);
-  // Runs what was posted before, then ends the thread and joins it.
+  enum class Waiter { kEpoll, kUring };
+
+  // kUring: FailedPrecondition where io_uring cannot be had.
+  static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name,
+                                                         Waiter waiter = Waiter::kEpoll);
+  // Runs what was posted before, then ends the thread and joins it. Nothing is attached any more.
   ~IoThread();
   IoThread(const IoThread&) = delete;
   IoThread& operator=(const IoThread&) = delete;
 
   // Any thread. Costs no system call while the I/O thread is awake.
   void Post(Task& task);
+  const IoThreadStats& stats() const { return stats_; }
 
   // The I/O thread only.
+  absl::Status Attach(Source& source, Phase phase);
+  void Detach(Source& source);
+  void AtPublish(Hook& hook) { publish_hooks_.Add(hook); }
+  void AtSubmit(Hook& hook) { submit_hooks_.Add(hook); }
   void Arm(FdWatch& watch);
   void Disarm(FdWatch& watch);
+  // Null if the thread sleeps in epoll. Its pointer may be read, not used, by any thread.
+  Uring* uring() { return uring_.get(); }
+  const Uring* uring() const { return uring_.get(); }
 
  private:
+  class HookList {
+   public:
+    void Add(Hook& hook);
+    void Run();
+    bool empty() const { return first_ == nullptr; }
+
+   private:
+    Hook* first_ = nullptr;
+    Hook** end_ = &first_;
+  };
+
   IoThread(UniqueFd epoll, EventFd wake);
+  absl::Status StartUring();
   void Loop();
+  void RunSources(Phase phase);
   void RunPosted();
   void RunAlwaysReady();
   void Sleep();
+  void PrepareToSleep();
+  bool HasWork();
+  void Wait(bool may_sleep);
+  void RunOneWatch(int timeout_ms);
 
   const UniqueFd epoll_;
   const EventFd wake_;
+  std::unique_ptr<Uring> uring_;
+  bool epoll_fired_ = false;  // with a ring: epoll_ may have something ready
   // Newest first. Written by any thread.
   std::atomic<Task*> mailbox_{nullptr};
   // True from just before the last look at the mailbox until the waiter has returned.
   std::atomic<bool> sleeping_{false};
   // Descriptors that epoll refuses because they never block (files, /dev/null), oldest first.
   FdWatch* always_ready_ = nullptr;
+  Source* sources_[2] = {};        // by Phase
+  Source* next_source_ = nullptr;  // of the loop that is running one
+  HookList publish_hooks_;
+  HookList submit_hooks_;
+  IoThreadStats stats_;
   bool stop_ = false;
   std::thread thread_;
 };

@@ -21,7 +21,10 @@ constexpr char kRunExamples[] =
     "Leave the console with Ctrl-].\n\n"
     "Examples:\n"
     "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz\n"
-    "  ringside run --kernel vmlinux --cpus 4 --memory 6G --cmdline 'console=ttyS0 root=/dev/vda'\n"
+    "  ringside run --kernel vmlinux --cpus 4 --memory 6G --disk path=root.img \\\n"
+    "      --cmdline 'console=ttyS0 root=/dev/vda rw'\n"
+    "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz --disk path=/dev/nvme0n1 \\\n"
+    "      --disk path=data.img,readonly=on,cache=writeback,queues=2 --stats\n"
     "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n\n";
 
 // What the library has to say goes to stderr.
@@ -58,6 +61,16 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
   run.add_option("--entry", options.entry, "how the kernel is entered: auto, linux or pvh")
       ->type_name("HOW")
       ->default_str("auto");
+  run.add_option("--disk", options.disks,
+                 "path=FILE[,readonly=on][,cache=none|writeback|writethrough|directsync|unsafe]"
+                 "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N]; repeatable")
+      ->type_name("KEYS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run.add_option("--stats", options.stats, "print what was counted at the end: table or json")
+      ->type_name("[FORMAT]")
+      ->expected(0, 1)
+      ->default_str("table");
   run.add_flag("--timing", options.timing, "print start-up time and resident memory at the end");
   run.footer(std::string(kRunExamples) + kExitCodes);
 }

@@ -14,7 +14,9 @@
 #include "base/clock.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "tools/disk_option.h"
 #include "tools/exit_codes.h"
+#include "tools/statistics_report.h"
 #include "tools/terminal.h"
 #include "vmm/host_probe.h"
 #include "vmm/machine.h"
@@ -84,6 +86,13 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
   const absl::StatusOr<uint64_t> memory = ParseSize(options.memory);
   if (!memory.ok()) return BadInput("--memory %s", Message(memory.status()));
   config.memory = *memory;
+  for (const std::string& text : options.disks) {
+    RINGSIDE_ASSIGN_OR_RETURN(DiskConfig disk, ParseDisk(text));
+    config.disks.push_back(std::move(disk));
+  }
+  if (!options.stats.empty() && options.stats != "table" && options.stats != "json") {
+    return BadInput("--stats '%s' is unknown; give table or json", options.stats);
+  }
   return config;
 }
 
@@ -164,6 +173,13 @@ void PrintTiming(int64_t start_ns, int64_t first_run_ns, uint64_t resident) {
                static_cast<long long>(first_run_ns), static_cast<double>(resident) / (1 << 20));
 }
 
+// On stderr, as stdout is the guest's console.
+void PrintStatistics(const MachineStatistics& statistics, const std::string& format) {
+  const std::string text =
+      format == "json" ? StatisticsJson(statistics) + '\n' : StatisticsTable(statistics);
+  std::fputs(text.c_str(), stderr);
+}
+
 int Fail(const absl::Status& status, LogSink& log) {
   log.Log(Severity::kError, Message(status));
   return ExitCodeOf(status);
@@ -197,11 +213,13 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   if (signal != 0) (*machine)->Stop();
   const MachineEnd end = (*machine)->Wait();
   const int64_t first_run_ns = (*machine)->first_run_ns();
+  const MachineStatistics statistics = (*machine)->Statistics();
   machine->reset();
   terminal.reset();
   if (!end.detail.empty()) log.Log(Severity::kError, "%s", end.detail);
   if (end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
   if (options.timing) PrintTiming(start_ns, first_run_ns, resident);
+  if (!options.stats.empty()) PrintStatistics(statistics, options.stats);
   if (signal != 0) signals.Deliver(signal);
   return ExitCodeOf(end.kind);
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "base/log.h"
 
@@ -17,6 +18,8 @@ struct RunOptions {
   std::string cpus;
   std::string memory;  // a size
   std::string serial;  // stdio, file=PATH or none
+  std::vector<std::string> disks;
+  std::string stats;  // empty, table or json
   bool timing = false;
 };
 

@@ -39,12 +39,34 @@ class WithEntries {
   std::unique_ptr<uint64_t[]> bytes_;  // uint64_t for its alignment
 };
 
+absl::Status IrqFd(const UniqueFd& vm, const EventFd& event, uint32_t gsi, uint32_t flags) {
+  kvm_irqfd irqfd = {};
+  irqfd.fd = static_cast<uint32_t>(event.fd());
+  irqfd.gsi = gsi;
+  irqfd.flags = flags;
+  return Ioctl(vm, KVM_IRQFD, "KVM_IRQFD", &irqfd);
+}
+
+// Memory-mapped, length 0: KVM then looks at the address alone and need not decode the guest's
+// instruction.
+absl::Status IoEventFd(const UniqueFd& vm, uint64_t address, const EventFd& event, uint32_t flags) {
+  kvm_ioeventfd ioeventfd = {};
+  ioeventfd.addr = address;
+  ioeventfd.fd = event.fd();
+  ioeventfd.flags = flags;
+  return Ioctl(vm, KVM_IOEVENTFD, "KVM_IOEVENTFD", &ioeventfd);
+}
+
 constexpr std::array kRequired = {
     RequiredCapability{KVM_CAP_IRQCHIP, "KVM_CAP_IRQCHIP", "interrupt controllers in the kernel"},
     RequiredCapability{KVM_CAP_PIT2, "KVM_CAP_PIT2", "the interval timer in the kernel"},
     RequiredCapability{KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY", "guest memory"},
     RequiredCapability{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID", "what the guest's CPU can do"},
     RequiredCapability{KVM_CAP_IRQFD, "KVM_CAP_IRQFD", "interrupts without a system call"},
+    RequiredCapability{KVM_CAP_IRQ_ROUTING, "KVM_CAP_IRQ_ROUTING", "message signalled interrupts"},
+    RequiredCapability{KVM_CAP_IOEVENTFD, "KVM_CAP_IOEVENTFD", "doorbells that stay in the kernel"},
+    RequiredCapability{KVM_CAP_IOEVENTFD_ANY_LENGTH, "KVM_CAP_IOEVENTFD_ANY_LENGTH",
+                       "doorbells of any size"},
     RequiredCapability{KVM_CAP_IMMEDIATE_EXIT, "KVM_CAP_IMMEDIATE_EXIT", "stopping a vCPU"},
 };
 
@@ -139,11 +161,27 @@ absl::Status KvmVm::CreateIrqchip() {
   return Ioctl(fd_, KVM_CREATE_PIT2, "KVM_CREATE_PIT2", &pit);
 }
 
+absl::Status KvmVm::SetGsiRouting(std::span<const kvm_irq_routing_entry> entries) {
+  WithEntries<kvm_irq_routing, kvm_irq_routing_entry> table(entries.size());
+  table.header()->nr = static_cast<uint32_t>(entries.size());
+  std::ranges::copy(entries, table.entries());
+  return Ioctl(fd_, KVM_SET_GSI_ROUTING, "KVM_SET_GSI_ROUTING", table.header());
+}
+
 absl::Status KvmVm::AssignIrqFd(const EventFd& event, uint32_t gsi) {
-  kvm_irqfd irqfd = {};
-  irqfd.fd = static_cast<uint32_t>(event.fd());
-  irqfd.gsi = gsi;
-  return Ioctl(fd_, KVM_IRQFD, "KVM_IRQFD", &irqfd);
+  return IrqFd(fd_, event, gsi, 0);
+}
+
+absl::Status KvmVm::DeassignIrqFd(const EventFd& event, uint32_t gsi) {
+  return IrqFd(fd_, event, gsi, KVM_IRQFD_FLAG_DEASSIGN);
+}
+
+absl::Status KvmVm::AddIoEventFd(uint64_t address, const EventFd& event) {
+  return IoEventFd(fd_, address, event, 0);
+}
+
+absl::Status KvmVm::RemoveIoEventFd(uint64_t address, const EventFd& event) {
+  return IoEventFd(fd_, address, event, KVM_IOEVENTFD_FLAG_DEASSIGN);
 }
 
 absl::StatusOr<KvmVcpu> KvmVm::CreateVcpu(uint32_t id) {

@@ -1,7 +1,8 @@
 // The KVM interface, one C++ call an ioctl: /dev/kvm, a virtual machine, a virtual CPU.
 //
 // Threads: a KvmVcpu is used by the thread that sets it up, then by the thread that runs it; the
-// others by the thread that builds the machine. Errors name the ioctl.
+// others by the thread that builds the machine, but for interrupt routes, irqfds and ioeventfds,
+// which any thread changes while the machine runs. Errors name the ioctl.
 // Source: Linux Documentation/virt/kvm/api.rst.
 #pragma once
 
@@ -43,8 +44,16 @@ class KvmVm {
   absl::Status SetIntelPages(uint64_t tss, uint64_t identity_map);
   // Local APICs, IOAPIC, PICs; and the PIT.
   absl::Status CreateIrqchip();
-  // Every write to `event` becomes an edge on the given IOAPIC pin.
+  // Replaces the whole table of what a GSI means: interrupt controllers' pins and MSI messages.
+  absl::Status SetGsiRouting(std::span<const kvm_irq_routing_entry> entries);
+  // Every write to `event` becomes an interrupt of this GSI. What the event holds already is
+  // delivered too, and stays in the event.
   absl::Status AssignIrqFd(const EventFd& event, uint32_t gsi);
+  // Returns when no interrupt of it is on its way any more.
+  absl::Status DeassignIrqFd(const EventFd& event, uint32_t gsi);
+  // A guest's write of any size and value at `address` signals `event` and goes no further.
+  absl::Status AddIoEventFd(uint64_t address, const EventFd& event);
+  absl::Status RemoveIoEventFd(uint64_t address, const EventFd& event);
   // `id` is the APIC id. The VM may go before its vCPUs: KVM counts references.
   absl::StatusOr<KvmVcpu> CreateVcpu(uint32_t id);
 

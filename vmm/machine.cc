@@ -9,12 +9,12 @@
 #include "vmm/acpi.h"
 #include "vmm/boot_cpu.h"
 #include "vmm/cpuid.h"
-#include "vmm/memory_layout.h"
 
 namespace ringside {
 namespace {
 
 constexpr absl::Duration kFlushLimit = absl::Seconds(2);
+constexpr uint32_t kRngClassCode = 0x00ff00;  // none that fits
 
 absl::Status CheckCpus(uint32_t cpus, const Kvm& kvm) {
   const auto most = std::min<uint32_t>(Machine::kMaxCpus, static_cast<uint32_t>(kvm.max_vcpus()));
@@ -79,6 +79,7 @@ absl::Status Machine::Build() {
   if (!config_.initrd.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config_.initrd));
   }
+  RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_.disks, log_));
 
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
   RINGSIDE_RETURN_IF_ERROR(CheckCpus(config_.cpus, kvm));
@@ -113,7 +114,18 @@ absl::Status Machine::AddDevices() {
       port_bus_.Add(kSleepControlPort, SleepRegisters::kSize, sleep_registers_));
   RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kResetPort, ResetPort::kSize, reset_port_));
   RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kPciConfigPort, PciHost::kPortSize, pci_host_.ports()));
-  return memory_bus_.Add(kEcam, kEcamSize, pci_host_.ecam());
+  RINGSIDE_RETURN_IF_ERROR(memory_bus_.Add(kEcam, kEcamSize, pci_host_.ecam()));
+  return AddPciDevices();
+}
+
+absl::Status Machine::AddPciDevices() {
+  interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
+  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(config_.cpus, *memory_, *interrupt_router_, pci_host_));
+  // On the console's thread: nobody waits for randomness for long.
+  rng_ = std::make_unique<VirtioRng>(*memory_, *io_thread_);
+  RINGSIDE_ASSIGN_OR_RETURN(
+      rng_pci_, VirtioPci::Create(*rng_, kRngClassCode, "rng", *interrupt_router_, log_));
+  return pci_host_.Add(*rng_pci_);
 }
 
 absl::Status Machine::LoadGuest(const ImageFile& kernel, const ImageFile* initrd) {
@@ -155,6 +167,7 @@ void Machine::End(MachineEnd end) {
 const MachineEnd& Machine::Wait() {
   ended_.Wait();
   for (const auto& vcpu : vcpus_) vcpu->Join();
+  StopPciDevices();
   if (console_ != nullptr && !std::exchange(flushed_, true)) {
     if (const size_t unwritten = console_->Flush(kFlushLimit); unwritten > 0) {
       log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
@@ -162,6 +175,18 @@ const MachineEnd& Machine::Wait() {
   }
   const MutexLock lock(mutex_);
   return *end_;
+}
+
+void Machine::StopPciDevices() {
+  if (disks_ != nullptr) disks_->Stop();
+  if (rng_pci_ != nullptr) rng_pci_->transport().ResetAndWait();
+}
+
+MachineStatistics Machine::Statistics() {
+  MachineStatistics statistics;
+  disks_->Collect(statistics);
+  for (const auto& vcpu : vcpus_) statistics.vcpus.push_back(vcpu->statistics());
+  return statistics;
 }
 
 int64_t Machine::first_run_ns() const {

@@ -11,7 +11,8 @@
 // changes a working directory, writes to stdout or stderr, or calls exit.
 //
 // Threads: one thread owns the machine and calls everything; Stop and end_event may be used from
-// any. A machine brings a thread a vCPU and one I/O thread, all with every signal blocked.
+// any. A machine brings a thread a vCPU, an I/O thread for its console and one for its disks, if it
+// has any, all with every signal blocked.
 // Errors: InvalidArgument, NotFound, PermissionDenied and FailedPrecondition mean that the
 // configuration or the host needs mending, and say how; others are failures.
 #pragma once
@@ -31,11 +32,17 @@
 #include "devices/guest_memory.h"
 #include "devices/pci_host.h"
 #include "devices/power.h"
+#include "devices/virtio_pci.h"
+#include "devices/virtio_rng.h"
 #include "poll/io_thread.h"
 #include "vmm/boot.h"
 #include "vmm/console.h"
+#include "vmm/disks.h"
+#include "vmm/interrupt_router.h"
 #include "vmm/kvm.h"
 #include "vmm/machine_end.h"
+#include "vmm/memory_layout.h"
+#include "vmm/statistics.h"
 #include "vmm/vcpu.h"
 
 namespace ringside {
@@ -48,7 +55,8 @@ struct MachineConfig {
   uint32_t cpus = 1;            // 1 to kMaxCpus
   uint64_t memory = 512 << 20;  // bytes, whole pages
   ConsoleConfig console;        // COM1; `detached` defaults to Machine::Stop
-  LogSink* log = nullptr;       // outlives the machine
+  std::vector<DiskConfig> disks;
+  LogSink* log = nullptr;  // outlives the machine
   std::string kvm_path = "/dev/kvm";
 };
 
@@ -65,8 +73,8 @@ class Machine {
 
   // Once. On an error the machine is over.
   absl::Status Start();
-  // Blocks until the machine has ended, its threads have left the guest and its output is written
-  // (within a limit, should its reader not read).
+  // Blocks until the machine has ended, its threads have left the guest, its disks have nothing in
+  // flight and its output is written (within a limit, should its reader not read).
   const MachineEnd& Wait();
   // Ends the machine at once, as pulling the plug does. Does not wait.
   void Stop();
@@ -77,11 +85,15 @@ class Machine {
   int64_t first_run_ns() const;
   // Whether the guest has sent anything to its console yet. Any thread.
   bool console_spoken() const { return console_->spoken(); }
+  // Also while it runs.
+  MachineStatistics Statistics();
 
  private:
   Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt);
   absl::Status Build();
   absl::Status AddDevices();
+  absl::Status AddPciDevices();
+  void StopPciDevices();
   absl::Status LoadGuest(const ImageFile& kernel, const ImageFile* initrd);
   void End(MachineEnd end);
 
@@ -98,9 +110,13 @@ class Machine {
   Bus port_bus_;
   std::unique_ptr<Console> console_;
   bool flushed_ = false;
-  PciHost pci_host_;
+  PciHost pci_host_{memory_bus_, kPciWindow, kPciWindowSize};
   SleepRegisters sleep_registers_;
   ResetPort reset_port_;
+  std::unique_ptr<InterruptRouter> interrupt_router_;
+  std::unique_ptr<Disks> disks_;
+  std::unique_ptr<VirtioRng> rng_;
+  std::unique_ptr<VirtioPci> rng_pci_;
 
   Mutex mutex_;
   std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);

@@ -39,6 +39,31 @@ const char* InternalErrorName(uint32_t suberror) {
   }
 }
 
+const char* ExitName(size_t reason) {
+  switch (reason) {
+    case KVM_EXIT_IO:
+      return "io";
+    case KVM_EXIT_HLT:
+      return "hlt";
+    case KVM_EXIT_MMIO:
+      return "mmio";
+    case KVM_EXIT_IRQ_WINDOW_OPEN:
+      return "irq_window";
+    case KVM_EXIT_SHUTDOWN:
+      return "shutdown";
+    case KVM_EXIT_FAIL_ENTRY:
+      return "fail_entry";
+    case KVM_EXIT_INTR:
+      return "intr";
+    case KVM_EXIT_INTERNAL_ERROR:
+      return "internal_error";
+    case KVM_EXIT_SYSTEM_EVENT:
+      return "system_event";
+    default:
+      return "other";
+  }
+}
+
 }  // namespace
 
 Vcpu::Vcpu(uint32_t id, KvmVcpu kvm, const Bus& memory_bus, const Bus& port_bus, EndCallback end)
@@ -81,6 +106,8 @@ void Vcpu::Loop() {
   first_run_ns_.store(MonotonicNs(), std::memory_order_relaxed);
   while (!stop_) {
     const int error = kvm_.Run();
+    const size_t reason = error == 0 ? kvm_.run().exit_reason : exits_.size();
+    exits_[std::min(reason, exits_.size() - 1)].Add();
     if (error == 0) {
       HandleExit();
     } else if (error == EINTR) {
@@ -91,6 +118,16 @@ void Vcpu::Loop() {
     }
   }
   left_.Notify();
+}
+
+VcpuStatistics Vcpu::statistics() const {
+  VcpuStatistics statistics;
+  for (size_t reason = 0; reason < exits_.size(); ++reason) {
+    if (const uint64_t count = exits_[reason].Get(); count > 0) {
+      statistics.exits.push_back({ExitName(reason), count});
+    }
+  }
+  return statistics;
 }
 
 void Vcpu::HandleExit() {

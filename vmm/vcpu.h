@@ -6,6 +6,7 @@
 // real-time signal is blocked in this thread except inside KVM_RUN, which it interrupts.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -13,10 +14,12 @@
 #include <string>
 #include <thread>
 
+#include "base/counter.h"
 #include "base/sync.h"
 #include "devices/bus.h"
 #include "vmm/kvm.h"
 #include "vmm/machine_end.h"
+#include "vmm/statistics.h"
 
 namespace ringside {
 
@@ -38,8 +41,12 @@ class Vcpu {
   void Join();
   // CLOCK_MONOTONIC just before the first KVM_RUN; 0 if that was not reached.
   int64_t first_run_ns() const { return first_run_ns_.load(std::memory_order_relaxed); }
+  // Any thread.
+  VcpuStatistics statistics() const;
 
  private:
+  static constexpr size_t kCountedExits = 32;
+
   void Loop();
   void HandleExit();
   void HandlePorts();
@@ -58,7 +65,8 @@ class Vcpu {
   // Set by the thread itself before it first looks at stop_; 0 until then.
   std::atomic<pthread_t> running_thread_{0};
   std::atomic<int64_t> first_run_ns_{0};
-  Event left_;  // the loop is over
+  std::array<Counter, kCountedExits> exits_;  // by reason; the last: all others, signals included
+  Event left_;                                // the loop is over
   std::thread thread_;
 };
 

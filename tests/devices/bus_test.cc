@@ -1,7 +1,9 @@
 #include "devices/bus.h"
 
+#include <atomic>
 #include <gtest/gtest.h>
 #include <optional>
+#include <thread>
 
 #include "tests/support/registers.h"
 
@@ -140,6 +142,87 @@ TEST(Bus, WorksUpToTheTopOfTheAddressSpace) {
   ASSERT_TRUE(all.Add(1, UINT64_MAX, everything).ok());
   EXPECT_EQ(ReadAs<uint64_t>(all, UINT64_MAX - 3), UINT64_MAX);
   EXPECT_FALSE(everything.last.has_value());
+}
+
+TEST(Bus, ARemovedRangeIsFreeAgain) {
+  Bus bus;
+  Recorder first, second;
+  ASSERT_TRUE(bus.Add(0x1000, 0x100, first).ok());
+  bus.Remove(0x1010);  // within, not the base
+  bus.Remove(0x0fff);
+  EXPECT_EQ(ReadAs<uint8_t>(bus, 0x1010), 0x11);
+  first.last.reset();
+
+  bus.Remove(0x1000);
+  EXPECT_EQ(ReadAs<uint8_t>(bus, 0x1000), 0xff);
+  EXPECT_FALSE(first.last.has_value());
+  ASSERT_TRUE(bus.Add(0x10f0, 0x100, second).ok());
+  EXPECT_EQ(ReadAs<uint8_t>(bus, 0x10f8), 0x11);
+  EXPECT_EQ(second.last->offset, 8u);
+}
+
+// As the PCI host does when a write to configuration space, itself on the bus, moves a BAR.
+TEST(Bus, AHandlerMayMoveRanges) {
+  class Mover final : public IoHandler {
+   public:
+    Mover(Bus& bus, IoHandler& moved) : bus_(bus), moved_(moved) {}
+    void Read(uint64_t, std::span<std::byte>) override {}
+    void Write(uint64_t, std::span<const std::byte>) override {
+      bus_.Remove(0x2000);
+      bus_.Remove(0x1000);  // its own
+      EXPECT_TRUE(bus_.Add(0x3000, 0x10, moved_).ok());
+    }
+
+   private:
+    Bus& bus_;
+    IoHandler& moved_;
+  };
+  Bus bus;
+  Recorder moved;
+  Mover mover(bus, moved);
+  ASSERT_TRUE(bus.Add(0x1000, 0x10, mover).ok());
+  ASSERT_TRUE(bus.Add(0x2000, 0x10, moved).ok());
+  WriteAs<uint8_t>(bus, 0x1000, 0);
+  EXPECT_EQ(ReadAs<uint8_t>(bus, 0x2000), 0xff);
+  EXPECT_EQ(ReadAs<uint8_t>(bus, 0x3004), 0x11);
+  EXPECT_EQ(moved.last->offset, 4u);
+}
+
+// For ThreadSanitizer: one range stays while its neighbours come and go.
+TEST(Bus, RangesComeAndGoWhileOthersAreUsed) {
+  class Constant final : public IoHandler {
+   public:
+    void Read(uint64_t, std::span<std::byte> data) override {
+      std::ranges::fill(data, std::byte{0x22});
+    }
+    void Write(uint64_t, std::span<const std::byte>) override {}
+  };
+  Bus bus;
+  Constant stays, moves;
+  ASSERT_TRUE(bus.Add(0x1000, 0x100, stays).ok());
+  std::atomic<bool> done = false;
+  std::atomic<int> wrong = 0;
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 2; ++i) {
+    readers.emplace_back([&] {
+      while (!done) {
+        if (ReadAs<uint32_t>(bus, 0x1080) != 0x22222222) ++wrong;
+        const auto moving = ReadAs<uint32_t>(bus, 0x1180);
+        if (moving != 0x22222222 && moving != 0xffffffff) ++wrong;
+        WriteAs<uint32_t>(bus, 0x0f80, 0);
+      }
+    });
+  }
+  for (int i = 0; i < 20000; ++i) {
+    EXPECT_TRUE(bus.Add(0x0f00, 0x100, moves).ok());
+    EXPECT_TRUE(bus.Add(0x1100, 0x100, moves).ok());
+    EXPECT_FALSE(bus.Add(0x10ff, 2, moves).ok());
+    bus.Remove(0x0f00);
+    bus.Remove(0x1100);
+  }
+  done = true;
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(wrong, 0);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/support/pci_model.h"
 #include "tests/support/registers.h"
 
 namespace ringside {
@@ -29,7 +30,8 @@ class PciHostTest : public ::testing::Test {
     return ReadAs<uint32_t>(ports_, kData);
   }
 
-  PciHost host_;
+  Bus memory_;
+  PciHost host_{memory_, testing::kWindow, testing::kWindowSize};
   IoHandler& ports_ = host_.ports();
   IoHandler& ecam_ = host_.ecam();
 };
@@ -142,6 +144,68 @@ TEST_F(PciHostTest, AccessesAcrossBordersStayWithin) {
   EXPECT_EQ(ReadAs<uint32_t>(ports_, kData), 0u);
   EXPECT_EQ(ReadAs<uint64_t>(ecam_, 0x3c), 0u);
   EXPECT_EQ(ReadAs<uint64_t>(ecam_, PciHost::kEcamSize - 8), UINT64_MAX);
+}
+
+// A function to write to: 00:01.0.
+class PciHostFunctionTest : public PciHostTest {
+ protected:
+  static constexpr uint32_t kIds = 0x10421af4;
+
+  void SetUp() override {
+    ASSERT_TRUE(host_.Add(function_).ok());
+    WriteAs<uint32_t>(ports_, kAddress, ConfigAddress(0, 1, 0, function_.capability + 4));
+  }
+  uint32_t Writable() {
+    return ReadAs<uint32_t>(ecam_, EcamOffset(1, 0, static_cast<int>(function_.capability + 4)));
+  }
+
+  testing::TaggedFunction function_{0x1042, {4096, 0, 0, 0, 0, 0}, 1};
+};
+
+TEST_F(PciHostFunctionTest, AnswersThroughBothMechanisms) {
+  EXPECT_EQ(ReadPorts(ConfigAddress(0, 1, 0, 0)), kIds);
+  EXPECT_EQ(ReadAs<uint32_t>(ecam_, EcamOffset(1, 0, 0)), kIds);
+  EXPECT_EQ(ReadPorts(ConfigAddress(1, 1, 0, 0)), 0xffffffff);
+  for (int other = 1; other < 8; ++other) {
+    EXPECT_EQ(ReadPorts(ConfigAddress(0, 1, other, 0)), 0xffffffff);
+    EXPECT_EQ(ReadAs<uint32_t>(ecam_, EcamOffset(1, other, 0)), 0xffffffff);
+  }
+  EXPECT_EQ(ReadAs<uint32_t>(ecam_, EcamOffset(1, 0, 0x100)), 0u);  // no extended capabilities
+}
+
+TEST_F(PciHostFunctionTest, PortWritesSelectTheirByteLanes) {
+  WriteAs<uint32_t>(ports_, kData, 0x44332211);
+  EXPECT_EQ(Writable(), 0x44332211u);
+  WriteAs<uint8_t>(ports_, kData + 1, 0xaa);
+  EXPECT_EQ(Writable(), 0x4433aa11u);
+  WriteAs<uint16_t>(ports_, kData + 2, 0xbbcc);
+  EXPECT_EQ(Writable(), 0xbbccaa11u);
+  EXPECT_EQ(ReadAs<uint16_t>(ports_, kData + 1), 0xccaa);
+}
+
+TEST_F(PciHostFunctionTest, EcamWritesTakeAnySizeAndAlignment) {
+  const uint64_t at = EcamOffset(1, 0, static_cast<int>(function_.capability + 4));
+  WriteAs<uint32_t>(ecam_, at, 0x44332211);
+  WriteAs<uint8_t>(ecam_, at + 3, 0xaa);
+  WriteAs<uint16_t>(ecam_, at + 1, 0xbbcc);
+  EXPECT_EQ(Writable(), 0xaabbcc11u);
+}
+
+TEST_F(PciHostFunctionTest, WritesToTheAddressPortOrWithoutTheEnableBitReachNobody) {
+  WriteAs<uint32_t>(ports_, kData, 0x44332211);
+  WriteAs<uint16_t>(ports_, 2, 0xffff);
+  WriteAs<uint32_t>(ports_, 2, 0xffffffff);
+  WriteAs<uint64_t>(ports_, kAddress, UINT64_MAX);
+  EXPECT_EQ(Writable(), 0x44332211u);
+  const auto address = ConfigAddress(0, 1, 0, static_cast<int>(function_.capability + 4));
+  for (const uint32_t nobody : {address & ~kEnable, address | 1 << 16, address | 1 << 8}) {
+    WriteAs<uint32_t>(ports_, kAddress, nobody);
+    WriteAs<uint32_t>(ports_, kData, 0xffffffff);
+    EXPECT_EQ(Writable(), 0x44332211u) << nobody;
+  }
+  WriteAs<uint32_t>(ecam_, EcamOffset(1, 1, static_cast<int>(function_.capability + 4)), 0);
+  WriteAs<uint32_t>(ecam_, EcamOffset(2, 0, static_cast<int>(function_.capability + 4)), 0);
+  EXPECT_EQ(Writable(), 0x44332211u);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #define RINGSIDE_TESTS_GUEST_CHECKS_H_
 
 #include <cstdint>
+#include <string_view>
 
 #include "boot_info.h"
 
@@ -24,6 +25,17 @@ void CheckSerialInterrupt();
 // cpu_checks.cc
 void SayCpuid();
 void CheckProcessors(uint64_t count);
+
+// disk_checks.cc
+void CheckDisks(uint64_t seed);
+void VerifyDisks(uint64_t seed);
+
+// record_checks.cc. The first `required` records must be there.
+void WriteRecords(uint64_t seed);
+void CheckRecords(uint64_t seed, uint64_t required);
+
+// hostile_checks.cc
+void CheckHostile(std::string_view name);
 
 }  // namespace guest
 

@@ -7,10 +7,21 @@
 //   irq=1       receives one character from COM1 by interrupt
 //   cpuid=1     prints CPUID leaves
 //   smp=N       starts N - 1 application processors
+//   disk=1      checks every virtio-blk disk on PCI, and leaves the pattern of seed=N (default 1)
+//   on
+//               the first sectors of those that can be written
+//   verify-disk=N  checks that the pattern of seed N is on every disk
+//   records=1   writes numbered records (record.h) with flushes between them to the first writable
+//               disk until it is full; "durable K" says that all up to K are acknowledged
+//   check-records=1  counts the whole records there; those from 0 to durable=K must be
+//   hostile=NAME  breaks the rules on the first disk (hostile_checks.cc), then uses it as it
+//   should;
+//               NAME may be "all"
 //   end=HOW     poweroff (default), reset, triple, internal, halt, spin, qemu
 //
 // boot.S gets here from either entry point, in 64-bit mode at CPL 3 on the bootstrap processor.
 
+#include "allocator.h"
 #include "boot_info.h"
 #include "checks.h"
 #include "command_line.h"
@@ -40,6 +51,18 @@ void RunChecks(const CommandLine& command_line) {
   if (command_line.IsOn("cpuid")) SayCpuid();
   const uint64_t processors = command_line.GetNumber("smp", 0);
   if (processors > 0) CheckProcessors(processors);
+  const uint64_t seed = command_line.GetNumber("seed", 1);
+  if (command_line.IsOn("disk")) CheckDisks(seed);
+  if (!command_line.Get("verify-disk").empty()) {
+    VerifyDisks(command_line.GetNumber("verify-disk", seed));
+  }
+  if (command_line.IsOn("records")) WriteRecords(seed);
+  if (command_line.IsOn("check-records")) {
+    const bool required = !command_line.Get("durable").empty();
+    CheckRecords(seed, required ? command_line.GetNumber("durable", 0) + 1 : 0);
+  }
+  const std::string_view hostile = command_line.Get("hostile");
+  if (!hostile.empty()) CheckHostile(hostile);
 }
 
 }  // namespace
@@ -49,6 +72,7 @@ extern "C" [[noreturn]] void GuestMain(uint64_t structure, BootProtocol protocol
   InitInterrupts();
   InitConsole();
   boot_info.Read(protocol, structure);
+  InitAllocator(boot_info);
   const CommandLine command_line(boot_info.command_line());
   SayWhatWasGiven(protocol);
   ChooseEnd(command_line.Get("end", "poweroff"));

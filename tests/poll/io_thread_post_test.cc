@@ -1,32 +1,32 @@
-#include <array>
 #include <atomic>
 #include <deque>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
-#include <sched.h>
 #include <thread>
 #include <unistd.h>
 #include <vector>
 
 #include "poll/io_thread.h"
+#include "tests/support/races.h"
 #include "tests/support/run_on.h"
 #include "tests/support/wait.h"
+#include "tests/support/waiters.h"
 
 namespace ringside {
 namespace {
 
 using testing::BoundedEvent;
+using testing::Delay;
+using testing::kRaces;
 using testing::LetTurn;
+using testing::OnTwoProcessors;
 using testing::RunOn;
+using testing::SleepObserver;
+using testing::SlowStores;
 using testing::SpinUntil;
-
-std::unique_ptr<IoThread> StartIoThread(const char* name = "test") {
-  absl::StatusOr<std::unique_ptr<IoThread>> io_thread = IoThread::Start(name);
-  if (!io_thread.ok()) std::abort();
-  return *std::move(io_thread);
-}
+using testing::WaiterTest;
 
 // Keeps the I/O thread inside a task, so that what is posted meanwhile becomes one batch.
 class Gate {
@@ -63,69 +63,14 @@ class KeepAwake {
       [this] { stop_.load(std::memory_order_relaxed) ? done_.Notify() : io_thread_.Post(task_); }};
 };
 
-// TSan slows a race down without seeing more of it by repetition.
-#if defined(__SANITIZE_THREAD__)
-#define RINGSIDE_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define RINGSIDE_TSAN 1
-#endif
-#endif
-#ifdef RINGSIDE_TSAN
-constexpr int kRaces = 5'000;
-#else
-constexpr int kRaces = 50'000;
-#endif
+class IoThreadPost : public WaiterTest {};
+class IoThreadWakeUp : public WaiterTest {};
+class IoThreadEnd : public WaiterTest {};
+RINGSIDE_WITH_BOTH_WAITERS(IoThreadPost);
+RINGSIDE_WITH_BOTH_WAITERS(IoThreadWakeUp);
+RINGSIDE_WITH_BOTH_WAITERS(IoThreadEnd);
 
-// Keeps this thread and the I/O thread on processors of their own, where there are two: on one they
-// take turns, and no access races with another.
-class OnTwoProcessors {
- public:
-  explicit OnTwoProcessors(IoThread& io_thread) {
-    sched_getaffinity(0, sizeof allowed_, &allowed_);
-    std::vector<int> processors;
-    for (int i = 0; i < CPU_SETSIZE; ++i) {
-      if (CPU_ISSET(i, &allowed_)) processors.push_back(i);
-    }
-    Stay(processors.front());
-    RunOn(io_thread, [&] { Stay(processors.back()); });
-  }
-  ~OnTwoProcessors() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
-
- private:
-  static void Stay(int processor) {
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    CPU_SET(processor, &set);
-    sched_setaffinity(0, sizeof set, &set);
-  }
-  cpu_set_t allowed_;
-};
-
-// Passes time in steps of about a nanosecond.
-void Delay(int steps) {
-  for (int i = 0; i < steps; ++i) asm volatile("" : : : "memory");
-}
-
-// Stores of one thread to lines that the other one owns wait their turn in its store buffer, and
-// what it stores next waits behind them, while its loads run ahead. That makes a store that a later
-// load must not overtake visibly late, unless the code under test has the barrier it needs.
-class SlowStores {
- public:
-  void Queue() { StoreAll(); }      // the thread under test
-  void TakeLines() { StoreAll(); }  // the other one, before
-
- private:
-  void StoreAll() {
-    for (Line& line : lines_) line.value.store(1, std::memory_order_relaxed);
-  }
-  struct alignas(64) Line {
-    std::atomic<int> value{0};
-  };
-  std::array<Line, 24> lines_;
-};
-
-TEST(IoThreadPost, TasksRunOnTheThreadOfThatName) {
+TEST_P(IoThreadPost, TasksRunOnTheThreadOfThatName) {
   const auto io_thread = StartIoThread("io-of-test");
   char name[16] = "";
   std::thread::id first, second;
@@ -139,7 +84,7 @@ TEST(IoThreadPost, TasksRunOnTheThreadOfThatName) {
   EXPECT_EQ(first, second);
 }
 
-TEST(IoThreadPost, NothingIsLostAndEachPostersOrderIsKept) {
+TEST_P(IoThreadPost, NothingIsLostAndEachPostersOrderIsKept) {
   constexpr int kPosters = 4;
   constexpr int kTasks = 20'000;
   // All of it plain memory: that Run may touch it is Post's promise, which TSan checks.
@@ -174,7 +119,7 @@ TEST(IoThreadPost, NothingIsLostAndEachPostersOrderIsKept) {
   for (const auto& [poster, number] : ran) ASSERT_EQ(number, next[poster]++) << "poster " << poster;
 }
 
-TEST(IoThreadPost, ABurstOfPostsOfOneTaskCostsOneRun) {
+TEST_P(IoThreadPost, ABurstOfPostsOfOneTaskCostsOneRun) {
   const auto io_thread = StartIoThread();
   int runs = 0;
   TaskOf task([&] { ++runs; });
@@ -185,7 +130,7 @@ TEST(IoThreadPost, ABurstOfPostsOfOneTaskCostsOneRun) {
   EXPECT_EQ(runs, 1);
 }
 
-TEST(IoThreadPost, AfterItsRunATaskCanBePostedAgain) {
+TEST_P(IoThreadPost, AfterItsRunATaskCanBePostedAgain) {
   const auto io_thread = StartIoThread();
   int runs = 0;
   TaskOf task([&] { ++runs; });
@@ -196,7 +141,7 @@ TEST(IoThreadPost, AfterItsRunATaskCanBePostedAgain) {
   }
 }
 
-TEST(IoThreadPost, FromItsOwnRunATaskRunsAgainAndOthersInBetween) {
+TEST_P(IoThreadPost, FromItsOwnRunATaskRunsAgainAndOthersInBetween) {
   auto io_thread = StartIoThread();
   BoundedEvent done;
   std::vector<char> order;
@@ -218,7 +163,7 @@ TEST(IoThreadPost, FromItsOwnRunATaskRunsAgainAndOthersInBetween) {
 
 // What a second poster wrote must be visible although its Post changed nothing. Nothing else orders
 // the two threads here, so TSan objects to the plain `written` if Post and the run do not.
-TEST(IoThreadPost, ARunSeesWhatWasWrittenBeforeAPostThatFoundTheTaskQueued) {
+TEST_P(IoThreadPost, ARunSeesWhatWasWrittenBeforeAPostThatFoundTheTaskQueued) {
   for (int i = 0; i < 200; ++i) {
     const auto io_thread = StartIoThread();
     int written = 0;
@@ -245,7 +190,7 @@ TEST(IoThreadPost, ARunSeesWhatWasWrittenBeforeAPostThatFoundTheTaskQueued) {
 
 // The second Post of each round races with the run that the first one caused: it either finds the
 // task queued, and that run sees the second value, or it causes another run.
-TEST(IoThreadPost, RacingWithTheTasksRunIsNeverLost) {
+TEST_P(IoThreadPost, RacingWithTheTasksRunIsNeverLost) {
   const auto io_thread = StartIoThread();
   const OnTwoProcessors apart(*io_thread);
   SlowStores slow;
@@ -269,7 +214,7 @@ TEST(IoThreadPost, RacingWithTheTasksRunIsNeverLost) {
 }
 
 // Sweeps the moment of the Post over the way of the I/O thread from its task into its sleep.
-TEST(IoThreadWakeUp, APostWhileTheThreadGoesToSleepWakesIt) {
+TEST_P(IoThreadWakeUp, APostWhileTheThreadGoesToSleepWakesIt) {
   const auto io_thread = StartIoThread();
   const OnTwoProcessors apart(*io_thread);
   SlowStores slow;
@@ -289,7 +234,7 @@ TEST(IoThreadWakeUp, APostWhileTheThreadGoesToSleepWakesIt) {
   RunOn(*io_thread, [] {});  // the last run is over, and what it uses may go
 }
 
-TEST(IoThreadWakeUp, PingPongBetweenTwoThreadsNeverStops) {
+TEST_P(IoThreadWakeUp, PingPongBetweenTwoThreadsNeverStops) {
   constexpr int kRounds = 2 * kRaces;
   const auto left = StartIoThread("left");
   const auto right = StartIoThread("right");
@@ -314,7 +259,7 @@ int64_t WriteCalls() {
   return -1;
 }
 
-TEST(IoThreadWakeUp, APostToAThreadThatIsAwakeCostsNoSystemCall) {
+TEST_P(IoThreadWakeUp, APostToAThreadThatIsAwakeCostsNoSystemCall) {
   const int64_t before = WriteCalls();
   if (before < 0) GTEST_SKIP() << "this kernel counts no system calls in /proc/thread-self/io";
   const auto io_thread = StartIoThread();
@@ -330,21 +275,16 @@ TEST(IoThreadWakeUp, APostToAThreadThatIsAwakeCostsNoSystemCall) {
 }
 
 // It is to cost nothing when idle: neither the wake-up nor a watch may keep it going.
-TEST(IoThreadWakeUp, AfterItsWorkTheThreadSleeps) {
+TEST_P(IoThreadWakeUp, AfterItsWorkTheThreadSleeps) {
   const auto io_thread = StartIoThread();
-  pid_t tid = 0;
+  const SleepObserver observer(*io_thread);
   for (int i = 0; i < 10; ++i) {
-    RunOn(*io_thread, [&] { tid = gettid(); });
-    ASSERT_TRUE(SpinUntil([&] {
-      std::ifstream stat("/proc/self/task/" + std::to_string(tid) + "/stat");
-      std::string pid, name, state;
-      stat >> pid >> name >> state;
-      return state == "S";
-    }));
+    RunOn(*io_thread, [] {});
+    ASSERT_TRUE(observer.WaitUntilItSleeps());
   }
 }
 
-TEST(IoThreadEnd, RunsWhatWasPostedBefore) {
+TEST_P(IoThreadEnd, RunsWhatWasPostedBefore) {
   for (int i = 0; i < 50; ++i) {
     int runs = 0;
     std::deque<TaskOf<std::function<void()>>> tasks;
@@ -360,7 +300,7 @@ TEST(IoThreadEnd, RunsWhatWasPostedBefore) {
   }
 }
 
-TEST(IoThreadEnd, AThreadThatSleepsOrNeverRanAnythingEnds) {
+TEST_P(IoThreadEnd, AThreadThatSleepsOrNeverRanAnythingEnds) {
   for (int i = 0; i < 100; ++i) {
     StartIoThread().reset();
     const auto io_thread = StartIoThread();

@@ -8,6 +8,7 @@
 #include "poll/io_thread.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/run_on.h"
+#include "tests/support/waiters.h"
 
 namespace ringside {
 namespace {
@@ -19,6 +20,7 @@ using testing::Pipe;
 using testing::ReadAvailable;
 using testing::RegularFile;
 using testing::RunOn;
+using testing::WaiterTest;
 
 // Counts its calls; `then` runs in each. The count is the I/O thread's own.
 class Watch final : public FdWatch {
@@ -36,8 +38,12 @@ class Watch final : public FdWatch {
   const std::function<void()> then_;
 };
 
-class IoThreadWatch : public ::testing::Test {
+class IoThreadWatch : public WaiterTest {
  protected:
+  void SetUp() override {
+    WaiterTest::SetUp();
+    if (!IsSkipped()) io_thread_ = StartIoThread();
+  }
   void Arm(Watch& watch) {
     RunOn(*io_thread_, [&] { io_thread_->Arm(watch); });
   }
@@ -52,11 +58,12 @@ class IoThreadWatch : public ::testing::Test {
     return count;
   }
 
-  std::unique_ptr<IoThread> io_thread_ = *IoThread::Start("test");
+  std::unique_ptr<IoThread> io_thread_;
   EventFd event_ = *EventFd::Create();
 };
+RINGSIDE_WITH_BOTH_WAITERS(IoThreadWatch);
 
-TEST_F(IoThreadWatch, ReadyIsCalledOnTheIoThreadWhenTheDescriptorBecomesReady) {
+TEST_P(IoThreadWatch, ReadyIsCalledOnTheIoThreadWhenTheDescriptorBecomesReady) {
   BoundedEvent ready;
   std::thread::id thread;
   Watch watch(event_.fd(), [&] {
@@ -73,7 +80,7 @@ TEST_F(IoThreadWatch, ReadyIsCalledOnTheIoThreadWhenTheDescriptorBecomesReady) {
   Disarm(watch);
 }
 
-TEST_F(IoThreadWatch, ReadyWithoutAnotherArmIsTheLast) {
+TEST_P(IoThreadWatch, ReadyWithoutAnotherArmIsTheLast) {
   BoundedEvent ready;
   Watch watch(event_.fd(), [&] {
     if (!ready.HasBeenNotified()) ready.Notify();
@@ -86,7 +93,7 @@ TEST_F(IoThreadWatch, ReadyWithoutAnotherArmIsTheLast) {
   Disarm(watch);
 }
 
-TEST_F(IoThreadWatch, ArmedAgainItReportsWhatIsStillThere) {
+TEST_P(IoThreadWatch, ArmedAgainItReportsWhatIsStillThere) {
   BoundedEvent third;
   Watch watch(event_.fd(), [&] {
     if (watch.count < 3) return io_thread_->Arm(watch);
@@ -99,7 +106,7 @@ TEST_F(IoThreadWatch, ArmedAgainItReportsWhatIsStillThere) {
   Disarm(watch);
 }
 
-TEST_F(IoThreadWatch, ArmingTwiceIsArmingOnce) {
+TEST_P(IoThreadWatch, ArmingTwiceIsArmingOnce) {
   Watch watch(event_.fd());
   RunOn(*io_thread_, [&] {
     io_thread_->Arm(watch);
@@ -110,7 +117,7 @@ TEST_F(IoThreadWatch, ArmingTwiceIsArmingOnce) {
   Disarm(watch);
 }
 
-TEST_F(IoThreadWatch, DisarmedItIsSilentUntilArmed) {
+TEST_P(IoThreadWatch, DisarmedItIsSilentUntilArmed) {
   Watch watch(event_.fd());
   Arm(watch);
   Disarm(watch);
@@ -125,7 +132,7 @@ TEST_F(IoThreadWatch, DisarmedItIsSilentUntilArmed) {
   Disarm(watch);
 }
 
-TEST_F(IoThreadWatch, DisarmReleasesTheDescriptorForTheNextWatch) {
+TEST_P(IoThreadWatch, DisarmReleasesTheDescriptorForTheNextWatch) {
   Watch first(event_.fd());
   Arm(first);
   Disarm(first);
@@ -138,7 +145,7 @@ TEST_F(IoThreadWatch, DisarmReleasesTheDescriptorForTheNextWatch) {
   Disarm(second);
 }
 
-TEST_F(IoThreadWatch, WaitsForRoomToWriteAsWellAsForBytesToRead) {
+TEST_P(IoThreadWatch, WaitsForRoomToWriteAsWellAsForBytesToRead) {
   const Pipe pipe;
   fcntl(pipe.write_end.get(), F_SETFL, O_NONBLOCK);
   while (write(pipe.write_end.get(), "full", 4) > 0) {
@@ -151,7 +158,7 @@ TEST_F(IoThreadWatch, WaitsForRoomToWriteAsWellAsForBytesToRead) {
   Disarm(writable);
 }
 
-TEST_F(IoThreadWatch, AHangUpIsReady) {
+TEST_P(IoThreadWatch, AHangUpIsReady) {
   Pipe pipe;
   Watch watch(pipe.read_end.get());
   Arm(watch);
@@ -164,7 +171,7 @@ TEST_F(IoThreadWatch, AHangUpIsReady) {
 }
 
 // Both are ready before the thread looks, and whoever comes first takes the other one away.
-TEST_F(IoThreadWatch, AWatchDestroyedFromAnothersReadyIsNotCalled) {
+TEST_P(IoThreadWatch, AWatchDestroyedFromAnothersReadyIsNotCalled) {
   for (int round = 0; round < 100; ++round) {
     std::array<EventFd, 2> events = {*EventFd::Create(), *EventFd::Create()};
     std::array<std::unique_ptr<Watch>, 2> watches;
@@ -192,7 +199,7 @@ TEST_F(IoThreadWatch, AWatchDestroyedFromAnothersReadyIsNotCalled) {
   }
 }
 
-TEST_F(IoThreadWatch, AWatchMayDestroyItselfInReady) {
+TEST_P(IoThreadWatch, AWatchMayDestroyItselfInReady) {
   const UniqueFd file = RegularFile();
   for (const int fd : {event_.fd(), file.get()}) {
     event_.Signal();
@@ -214,8 +221,9 @@ class AlwaysReadyWatch : public IoThreadWatch {
   const UniqueFd file_ = RegularFile();
   const UniqueFd null_ = DevNull();
 };
+RINGSIDE_WITH_BOTH_WAITERS(AlwaysReadyWatch);
 
-TEST_F(AlwaysReadyWatch, WhatEpollRefusesIsReadyOnceForEachArm) {
+TEST_P(AlwaysReadyWatch, WhatEpollRefusesIsReadyOnceForEachArm) {
   for (const int fd : {file_.get(), null_.get()}) {
     Watch watch(fd);
     Arm(watch);
@@ -230,7 +238,7 @@ TEST_F(AlwaysReadyWatch, WhatEpollRefusesIsReadyOnceForEachArm) {
   }
 }
 
-TEST_F(AlwaysReadyWatch, DisarmedItIsNotCalled) {
+TEST_P(AlwaysReadyWatch, DisarmedItIsNotCalled) {
   Watch first(file_.get()), second(file_.get()), third(null_.get());
   RunOn(*io_thread_, [&] {
     for (Watch* watch : {&first, &second, &third}) io_thread_->Arm(*watch);
@@ -243,7 +251,7 @@ TEST_F(AlwaysReadyWatch, DisarmedItIsNotCalled) {
   EXPECT_EQ(CountOf(second), 1);
 }
 
-TEST_F(AlwaysReadyWatch, DisarmedFromAnothersReadyItIsNotCalled) {
+TEST_P(AlwaysReadyWatch, DisarmedFromAnothersReadyItIsNotCalled) {
   Watch second(null_.get());
   Watch first(file_.get(), [&] { io_thread_->Disarm(second); });
   RunOn(*io_thread_, [&] {
@@ -254,7 +262,7 @@ TEST_F(AlwaysReadyWatch, DisarmedFromAnothersReadyItIsNotCalled) {
   EXPECT_EQ(second.count, 0);
 }
 
-TEST_F(AlwaysReadyWatch, ArmedAgainInReadyItGoesOnWithoutAnyoneWakingTheThread) {
+TEST_P(AlwaysReadyWatch, ArmedAgainInReadyItGoesOnWithoutAnyoneWakingTheThread) {
   BoundedEvent last;
   Watch watch(file_.get(), [&] { watch.count < 100 ? io_thread_->Arm(watch) : last.Notify(); });
   Arm(watch);
@@ -262,7 +270,7 @@ TEST_F(AlwaysReadyWatch, ArmedAgainInReadyItGoesOnWithoutAnyoneWakingTheThread) 
 }
 
 // Armed again in each Ready, as a reader of a large file does.
-TEST_F(AlwaysReadyWatch, StarvesNeitherTheMailboxNorOtherWatches) {
+TEST_P(AlwaysReadyWatch, StarvesNeitherTheMailboxNorOtherWatches) {
   Watch file(file_.get(), [&] { io_thread_->Arm(file); });
   Watch null(null_.get(), [&] { io_thread_->Arm(null); });
   BoundedEvent event_came;
@@ -282,7 +290,7 @@ TEST_F(AlwaysReadyWatch, StarvesNeitherTheMailboxNorOtherWatches) {
 }
 
 // A copy between two such descriptors: each Ready arms the other watch.
-TEST_F(AlwaysReadyWatch, TwoThatArmEachOtherLeaveTurnsToTheMailbox) {
+TEST_P(AlwaysReadyWatch, TwoThatArmEachOtherLeaveTurnsToTheMailbox) {
   Watch* next = nullptr;
   Watch file(file_.get(), [&] { io_thread_->Arm(*next); });
   Watch null(null_.get(), [&] { io_thread_->Arm(file); });

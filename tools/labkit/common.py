@@ -60,7 +60,8 @@ def replacing(path):
     except OSError as error:
         raise LabError(f"cannot write '{path}': {error.strerror}") from error
     try:
-        with os.fdopen(descriptor, "wb") as output:
+        os.close(descriptor)
+        with open(temporary, "wb") as output:  # Its name is for programs that write it.
             yield output
         umask = os.umask(0)
         os.umask(umask)

@@ -1,39 +1,69 @@
-"""The lab's root disk: carries files in, and the files the command wrote out.
+"""Root disks: the lab's own, which carries files in and the files the command wrote out, and those
+of L2 guests.
 
-An ext4 image rather than a shared directory, because Debian's cloud kernel has no 9p. Holes stay
-holes on the way in and out, nothing is unpacked into L1's memory, and e2fsprogs fills and reads an
-image without root.
+The lab has an ext4 image rather than a shared directory, because Debian's cloud kernel has no 9p.
+Holes stay holes on the way in and out, nothing is unpacked into L1's memory, and e2fsprogs fills
+and reads an image without root.
 """
 
 import os
 import subprocess
+from pathlib import Path
 
-from .common import LabError, find_tool, last_line, replacing
+from .common import (LAB_DIRECTORY, SCRIPTS, LabError, find_tool, last_line, replacing,
+                     temporary_directory)
+from .files import busybox
 
 FREE_BYTES = 16 << 30  # For what the command writes; the image is sparse.
 COPY_BYTES = 1 << 20
 SECTOR_BYTES = 512  # The unit of st_blocks.
 
 
+# The lab's disk lives for one run, and is only read after a sync.
+NO_JOURNAL = ("-m", "0", "-O", "^has_journal,^resize_inode")
+
+# What a guest's init mounts something on, or programs expect.
+GUEST_DIRECTORIES = ("/dev", "/etc", "/mnt", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp",
+                     "/usr/bin", "/usr/sbin")
+
+
 def create(image, files, texts):
-    """Makes the image from a FileSet, and from `texts`: small files as {path: (contents, mode)}."""
+    """Makes the lab's disk from a FileSet, and from `texts`: small files as {path: (contents,
+    mode)}."""
+    _create(image, files, texts, _used_bytes(files) * 9 // 8 + FREE_BYTES, NO_JOURNAL,
+            image.parent)
+
+
+def create_guest_disk(path, files, autorun, size_bytes):
+    """Makes a root disk for L2 guests: ext4 with busybox, guest-init.sh as init, and `files`."""
+    files.add(busybox(), "/bin/busybox")
+    files.directories.update(GUEST_DIRECTORIES)
+    texts = {"/sbin/init": ((SCRIPTS / "guest-init.sh").read_text(), 0o755)}
+    if autorun:
+        texts["/autorun"] = (Path(autorun).read_text(), 0o755)
+    with temporary_directory(LAB_DIRECTORY / "run") as scratch, replacing(path) as output:
+        _create(Path(output.name), files, texts, size_bytes, (), scratch)
+
+
+def _used_bytes(files):
+    return sum(os.stat(source).st_blocks * SECTOR_BYTES for source in files.files.values())
+
+
+def _create(image, files, texts, size_bytes, options, scratch):
     sources = dict(files.files)
     for number, (path, (contents, mode)) in enumerate(texts.items()):
-        source = image.with_name(f"text-{number}")
+        source = scratch / f"text-{number}"
         source.write_bytes(os.fsencode(contents))
         source.chmod(mode)
         sources[path] = str(source)
     sources = {_visible_path(path): source for path, source in sources.items()}
     directories = {_visible_path(path) for path in files.directories}
     directories.update(os.path.dirname(path) for path in sources)
-    used = sum(os.stat(source).st_blocks * SECTOR_BYTES for source in sources.values())
     with open(image, "wb") as output:
-        output.truncate(used + used // 8 + FREE_BYTES)
-    # No journal: the image lives for one run, and is only read after a sync.
-    _run([find_tool("mke2fs", "e2fsprogs"), "-q", "-F", "-t", "ext4", "-m", "0",
-          "-O", "^has_journal,^resize_inode",
+        output.truncate(size_bytes)
+    _run([find_tool("mke2fs", "e2fsprogs"), "-q", "-F", "-t", "ext4", *options,
           "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0", str(image)])
-    _debugfs_write(image, _fill_commands(sources, directories))
+    _debugfs_write(image, scratch / "debugfs-commands", _fill_commands(sources, directories))
 
 
 def read_file(image, path, host_path):
@@ -82,19 +112,18 @@ def _quoted(path):
     return '"' + path.replace('"', '""') + '"'
 
 
-def _debugfs_write(image, commands):
-    script = image.with_name("debugfs-commands")
+def _debugfs_write(image, script, commands):
     script.write_bytes(b"".join(os.fsencode(command) + b"\n" for command in commands))
     messages = _run([find_tool("debugfs", "e2fsprogs"), "-w", "-f", str(script), str(image)])
     # debugfs reports success whatever happens. Its first line is its version.
     complaints = [line for line in messages.splitlines() if not line.startswith("debugfs ")]
     if complaints:
-        raise LabError(f"cannot fill the lab's disk: {complaints[0]}")
+        raise LabError(f"cannot fill the disk: {complaints[0]}")
 
 
 def _run(command):
     result = subprocess.run(command, capture_output=True, check=False)
     messages = result.stderr.decode(errors="replace")
     if result.returncode != 0:
-        raise LabError(f"cannot make the lab's disk with {command[0]}: {last_line(messages)}")
+        raise LabError(f"cannot make a disk with {command[0]}: {last_line(messages)}")
     return messages

@@ -11,7 +11,7 @@ from .files import FileSet, busybox
 from .kernels import read_module
 
 DIRECTORIES = ("bin", "sbin", "usr/bin", "usr/sbin", "dev", "etc", "proc", "root", "run", "sys",
-               "tmp", "modules")
+               "tmp", "mnt", "modules")
 
 
 def lab_initramfs(kernel, module_names):

@@ -1,4 +1,4 @@
-"""The QEMU that emulates the lab.
+"""The QEMU that emulates the lab; also as a peer inside it, for guests to be compared under.
 
 Under TCG, Debian 12's QEMU 7.2 now and then enters an SVM guest with the host's registers: one boot
 of ten hangs or triple-faults. QEMU 10.0 did so once in some ninety. So with an older one the lab takes
@@ -22,6 +22,11 @@ PACKAGES = ("qemu-system-x86", "qemu-system-common", "qemu-system-data")
 DIRECTORY = LAB_DIRECTORY / "qemu"
 FIRMWARE_DIRECTORIES = (DIRECTORY / "usr/share/qemu", Path("/usr/share/seabios"))
 
+# Of a QEMU with KVM, for -kernel on q35 and microvm.
+PEER_DIRECTORY = "/opt/qemu"
+PEER_FIRMWARE = ("bios-256k.bin", "bios-microvm.bin", "kvmvapic.bin", "linuxboot_dma.bin",
+                 "pvh.bin")
+
 
 def qemu_command():
     """The command's first words."""
@@ -38,6 +43,21 @@ def qemu_command():
     for directory in FIRMWARE_DIRECTORIES:
         command += ["-L", str(directory)]
     return command
+
+
+def add_peer(files):
+    """Puts QEMU into a FileSet; returns the text of the script that starts it there."""
+    program, *options = qemu_command()
+    files.add(program, f"{PEER_DIRECTORY}/{PROGRAM}")
+    directories = [*options[1::2], "/usr/share/qemu", "/usr/share/seabios"]
+    for name in PEER_FIRMWARE:
+        places = [Path(directory) / name for directory in directories]
+        found = next((path for path in places if path.exists()), None)
+        if not found:
+            raise LabError(f"QEMU's '{name}' not found: install the Debian package seabios")
+        files.add(found, f"{PEER_DIRECTORY}/{name}")
+    script = f'#!/bin/sh\nexec {PEER_DIRECTORY}/{PROGRAM} -L {PEER_DIRECTORY} "$@"\n'
+    return {f"/usr/bin/{PROGRAM}": (script, 0o755)}
 
 
 def _major_version(program):

@@ -1,0 +1,73 @@
+// A disk as seen from inside: a BlockDevice, shared by all its users, and a BlockChannel to it for
+// each I/O thread that uses it.
+//
+// Threads: a BlockDevice may be used from any thread; a channel belongs to the I/O thread it was
+// opened on, requests on it too.
+// Ownership: who submits a request owns it, its segments and the memory they point to, and keeps
+// them until `done`; who opened a channel destroys it, on its thread, when nothing is in flight.
+// Units: bytes. Errors of requests are negative errno values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "poll/io_thread.h"
+
+namespace ringside {
+
+// A piece of memory to read into or write from.
+struct Segment {
+  std::byte* host;
+  uint32_t length;
+  uint16_t region;  // which guest memory region it lies in: what a DMA address is made from
+};
+
+enum class BlockOp : uint8_t { kRead, kWrite, kFlush, kDiscard, kWriteZeroes };
+
+struct BlockRequest {
+  BlockOp op;
+  bool durable = false;  // a write is to survive a power cut before it is done (write-through)
+  bool unmap = false;    // zeroes may be made by giving space back
+  // On the device. A read or write transfers the sum of the segments; multiples of 512, within the
+  // device: its user has checked.
+  uint64_t offset = 0;
+  uint64_t length = 0;  // discard and zeroes only
+  std::span<const Segment> segments;
+
+  int result = 0;                // 0 or -errno, when done
+  BlockRequest* next = nullptr;  // the channel's, while it has the request
+  // Called on the channel's thread, never from within Submit.
+  void (*done)(BlockRequest& request) = nullptr;
+};
+
+struct BlockInfo {
+  uint64_t size = 0;             // a multiple of 512
+  uint32_t logical_block = 512;  // what the guest is told; a power of two from 512 to 4096
+  uint32_t physical_block = 512;
+  uint32_t optimal_io = 0;  // 0: unknown
+  bool read_only = false;
+  bool write_back = true;    // writes are durable after a flush only, unless they ask for more
+  bool can_discard = false;  // and write zeroes
+  uint32_t discard_alignment = 512;
+};
+
+class BlockChannel {
+ public:
+  virtual ~BlockChannel() = default;
+  // Takes any number: what does not fit waits in the channel. Allocates nothing in the steady
+  // state. The work starts at the end of the thread's turn at the latest.
+  virtual void Submit(BlockRequest& request) = 0;
+};
+
+class BlockDevice {
+ public:
+  virtual ~BlockDevice() = default;
+  virtual const BlockInfo& info() const = 0;
+  // On `io_thread`.
+  virtual absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) = 0;
+};
+
+}  // namespace ringside

@@ -1,0 +1,54 @@
+// What the engines have in common: requests become operations, operations make steps, and what
+// needs no I/O is done in a later turn all the same.
+//
+// Threads: the I/O thread's. The target and the counters outlive the channel.
+#pragma once
+
+#include "block/block_device.h"
+#include "block/file_op.h"
+
+namespace ringside {
+
+class FileChannel : public BlockChannel {
+ protected:
+  FileChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters)
+      : io_thread_(io_thread), context_{.target = target, .counters = counters} {}
+
+  void Begin(FileOp& op, BlockRequest& request) { Proceed(op, op.Start(request, context_)); }
+  // Not from within Submit or Issue.
+  void StepDone(FileOp& op, int64_t result);
+  // The same, from anywhere: takes effect in a later turn.
+  void StepFailed(FileOp& op, int64_t result);
+
+  IoThread& io_thread() { return io_thread_; }
+  FileTarget& target() { return context_.target; }
+  FileCounters& counters() { return context_.counters; }
+
+ private:
+  class Completer final : public Hook {
+   public:
+    explicit Completer(FileChannel& channel) : channel_(channel) {}
+    void Run() override { channel_.RunLater(); }
+
+   private:
+    FileChannel& channel_;
+  };
+
+  // Starts op.step(), and calls StepDone with its result later.
+  virtual void Issue(FileOp& op) = 0;
+  // The operation may be used for another request.
+  virtual void Recycle(FileOp& op) = 0;
+
+  void Proceed(FileOp& op, FileOp::Next next);
+  void Finish(FileOp& op);
+  void RunLater();
+
+  IoThread& io_thread_;
+  FileOpContext context_;
+  FileOpQueue finished_;  // to be reported by completer_
+  FileOpQueue failed_;    // whose step has ended without being started
+  FileOpQueue want_bounce_;
+  Completer completer_{*this};
+};
+
+}  // namespace ringside

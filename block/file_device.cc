@@ -1,0 +1,131 @@
+#include "block/file_device.h"
+
+#include "base/status.h"
+#include "block/aio_channel.h"
+#include "block/file_open.h"
+#include "block/thread_channel.h"
+#include "block/uring_channel.h"
+#include "block/worker_pool.h"
+
+namespace ringside {
+
+const char* CacheModeName(CacheMode mode) {
+  switch (mode) {
+    case CacheMode::kNone:
+      return "none";
+    case CacheMode::kWriteback:
+      return "writeback";
+    case CacheMode::kWritethrough:
+      return "writethrough";
+    case CacheMode::kDirectsync:
+      return "directsync";
+    case CacheMode::kUnsafe:
+      return "unsafe";
+  }
+  return "unknown";
+}
+
+const char* EngineName(Engine engine) {
+  switch (engine) {
+    case Engine::kAuto:
+      return "auto";
+    case Engine::kIoUring:
+      return "io_uring";
+    case Engine::kNative:
+      return "native";
+    case Engine::kThreads:
+      return "threads";
+  }
+  return "unknown";
+}
+
+FileCounters& FileCountersList::Add(Engine engine) {
+  auto entry = std::make_unique<Entry>();
+  entry->engine = engine;
+  const MutexLock lock(mutex_);
+  return entries_.emplace_back(std::move(entry))->counters;
+}
+
+std::vector<FileStatistics> FileCountersList::Read() const {
+  std::vector<FileStatistics> list;
+  const MutexLock lock(mutex_);
+  for (const std::unique_ptr<Entry>& entry : entries_) {
+    const FileCounters& counters = entry->counters;
+    FileStatistics& read = list.emplace_back();
+    read.engine = entry->engine;
+    for (size_t i = 0; i < read.requests.size(); ++i) {
+      read.requests[i] = counters.requests[i].Get();
+    }
+    read.bytes_read = counters.bytes_read.Get();
+    read.bytes_written = counters.bytes_written.Get();
+    read.errors = counters.errors.Get();
+    read.bounced = counters.bounced.Get();
+    read.short_transfers = counters.short_transfers.Get();
+    read.retries = counters.retries.Get();
+    read.submit_calls = counters.submit_calls.Get();
+  }
+  return list;
+}
+
+FileDevice::FileDevice(const FileConfig& config, Logger logger)
+    : config_(config), logger_(logger), counters_(std::make_unique<FileCountersList>()) {}
+
+FileDevice::~FileDevice() = default;
+
+absl::StatusOr<std::unique_ptr<FileDevice>> FileDevice::Create(const FileConfig& config,
+                                                               Logger logger) {
+  RINGSIDE_ASSIGN_OR_RETURN(OpenedFile opened, OpenFile(config, logger));
+  std::unique_ptr<FileDevice> device(new FileDevice(config, logger));
+  device->cache_ = opened.cache;
+  device->info_ = opened.info;
+  device->target_ = std::move(opened.target);
+  device->workers_ = std::make_unique<WorkerPool>(device->target_->fd.get());
+  return device;
+}
+
+absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::Open(IoThread& io_thread) {
+  if (config_.aio != Engine::kAuto) return OpenEngine(config_.aio, io_thread);
+  if (io_thread.uring() != nullptr) return OpenEngine(Engine::kIoUring, io_thread);
+  if (target_->direct) {
+    auto channel = OpenEngine(Engine::kNative, io_thread);
+    if (channel.ok() || !absl::IsFailedPrecondition(channel.status())) return channel;
+    logger_.Log(Severity::kInfo, "%s", Message(channel.status()));
+  }
+  return OpenEngine(Engine::kThreads, io_thread);
+}
+
+absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::OpenEngine(Engine engine,
+                                                                     IoThread& io_thread) {
+  if (engine == Engine::kIoUring && io_thread.uring() == nullptr) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "disk '%s': aio=io_uring needs io_uring, which cannot be used here; use aio=native or "
+        "aio=threads",
+        config_.path));
+  }
+  if (config_.aio == Engine::kAuto && engine != Engine::kIoUring) {
+    logger_.Log(Severity::kInfo, "disk '%s': no io_uring here; using aio=%s", config_.path,
+                EngineName(engine));
+  }
+  FileCounters& counters = counters_->Add(engine);
+  switch (engine) {
+    case Engine::kIoUring:
+      return UringChannel::Create(io_thread, *target_, counters);
+    case Engine::kNative: {
+      auto channel = AioChannel::Create(io_thread, *target_, counters, *workers_);
+      if (channel.ok()) return channel;
+      return absl::Status(channel.status().code(), absl::StrFormat("disk '%s': %s", config_.path,
+                                                                   Message(channel.status())));
+    }
+    case Engine::kAuto:
+    case Engine::kThreads:
+      break;
+  }
+  RINGSIDE_RETURN_IF_ERROR(workers_->Start());
+  return std::make_unique<ThreadChannel>(io_thread, *target_, counters, *workers_);
+}
+
+std::vector<FileStatistics> FileDevice::statistics() const {
+  return counters_->Read();
+}
+
+}  // namespace ringside

@@ -1,0 +1,146 @@
+// A request on its way through a file: which step to ask of the kernel next, and what its result
+// means. The same for all engines, and without any system call.
+//
+// It submits short transfers again from where they stopped, reads zeroes past the end of the file,
+// repeats after EINTR and EAGAIN, copies through aligned memory where O_DIRECT asks for it, makes
+// writes, discards and zeroes durable, and does without hole punching where there is none.
+//
+// Threads: the channel's. Nothing is allocated in the steady state.
+// Source: preadv2(2), fallocate(2), open(2) under O_DIRECT.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <sys/uio.h>
+
+#include "block/block_device.h"
+#include "block/file_target.h"
+#include "block/op_memory.h"
+
+namespace ringside {
+
+class WorkerClient;
+
+// One operation of the kernel.
+struct FileStep {
+  enum class Kind : uint8_t { kRead, kWrite, kSync, kAllocate };
+  Kind kind;
+  int flags;  // of preadv2 and pwritev2, or the mode of fallocate
+  uint64_t offset;
+  uint64_t length;  // the sum of the vectors; of fallocate
+  iovec* vectors;
+  unsigned vector_count;
+};
+
+// Does a step, in the calling thread. Its result, or -errno.
+int64_t PerformStep(int fd, const FileStep& step);
+
+// What the operations of one channel share.
+struct FileOpContext {
+  FileTarget& target;
+  FileCounters& counters;
+  OpMemory memory = {};
+};
+
+class FileOp {
+ public:
+  enum class Next {
+    kStep,  // step() is to be done, and Advance called with its result
+    kWait,  // all bounce buffers are in use: Resume when one has been given back
+    kDone,  // result() is the request's
+  };
+
+  FileOp() = default;
+  FileOp(const FileOp&) = delete;
+  FileOp& operator=(const FileOp&) = delete;
+
+  Next Start(BlockRequest& request, FileOpContext& context);
+  Next Resume();
+  Next Advance(int64_t result);
+  // Gives back what it took: whether that was a bounce buffer. After kDone; it may Start again.
+  bool Release();
+
+  const FileStep& step() const { return step_; }
+  BlockRequest& request() const { return *request_; }
+  int result() const { return result_; }
+
+  // For whoever has the operation at the moment.
+  FileOp* next = nullptr;
+  WorkerClient* client = nullptr;
+  int64_t step_result = 0;
+
+ private:
+  enum class Zeroing : uint8_t { kPunch, kZeroRange, kWrite };
+  static constexpr size_t kInlineVectors = 8;
+
+  Next StartTransfer();
+  Next StartFlush();
+  Next StartAllocation();
+  Next PrepareTransfer();
+  void PrepareVectors();
+  void PrepareZeroes();
+  Next AdvanceTransfer(int64_t result);
+  Next AdvanceSync(int64_t result);
+  Next AdvanceAllocation(int64_t result);
+  Next Allocate(Zeroing how);
+  Next SyncOrDone();
+  Next Sync();
+  Next Done(int result);
+
+  bool writing() const { return step_.kind == FileStep::Kind::kWrite; }
+  bool DirectTakes(const Segment& segment) const;
+  void MoveBy(uint64_t count);
+  // Copies between the bounce buffer and the segments from where the transfer is, without moving.
+  void CopyBounced(uint64_t count);
+  void ZeroTheRest();
+
+  BlockRequest* request_ = nullptr;
+  FileOpContext* context_ = nullptr;
+  FileStep step_ = {};
+  int result_ = 0;
+  bool bounced_ = false;
+  bool writes_zeroes_ = false;
+  Zeroing zeroing_ = Zeroing::kPunch;
+  uint64_t total_ = 0;
+  uint64_t done_ = 0;
+  // Where the transfer is.
+  size_t segment_ = 0;
+  uint32_t segment_offset_ = 0;
+
+  std::byte* bounce_ = nullptr;
+  VectorBlock* block_ = nullptr;
+  std::array<iovec, kInlineVectors> inline_vectors_;
+};
+
+// Operations in the order they came.
+class FileOpQueue {
+ public:
+  bool empty() const { return first_ == nullptr; }
+  FileOp* front() const { return first_; }
+  void Push(FileOp& op) {
+    op.next = nullptr;
+    *end_ = &op;
+    end_ = &op.next;
+  }
+  FileOp* Pop() {
+    FileOp* op = first_;
+    if (op == nullptr) return nullptr;
+    first_ = op->next;
+    if (first_ == nullptr) end_ = &first_;
+    return op;
+  }
+  // All of them, linked by `next`.
+  FileOp* TakeAll() {
+    FileOp* all = first_;
+    first_ = nullptr;
+    end_ = &first_;
+    return all;
+  }
+
+ private:
+  FileOp* first_ = nullptr;
+  FileOp** end_ = &first_;
+};
+
+}  // namespace ringside

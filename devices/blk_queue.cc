@@ -1,0 +1,148 @@
+#include "devices/blk_queue.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <new>
+
+namespace ringside {
+
+BlkQueue::BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t features)
+    : Source(setup.kick->fd()),
+      parts_(parts),
+      call_(*setup.call),
+      queue_(parts.memory, {.size = setup.size,
+                            .descriptor_area = setup.descriptor_area,
+                            .driver_area = setup.driver_area,
+                            .device_area = setup.device_area,
+                            .indirect = (features & kVirtioRingIndirectDesc) != 0,
+                            .event_idx = (features & kVirtioRingEventIdx) != 0}),
+      slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * setup.size)) {
+  ReportIfBroken();
+}
+
+void BlkQueue::Stop() {
+  stopped_ = true;
+}
+
+BlkQueue::Slot& BlkQueue::SlotAt(uint16_t head) {
+  return *new (&slots_[sizeof(Slot) * head]) Slot;
+}
+
+void BlkQueue::Run() {
+  std::array<DescriptorChain, kBatch> batch;
+  // At most a ring's worth: what the guest adds meanwhile is for the next turn.
+  for (size_t budget = queue_.size(); budget > 0;) {
+    const size_t count = queue_.Take(std::span(batch).first(std::min(budget, kBatch)));
+    for (size_t i = 0; i < count && queue_.error() == nullptr; ++i) Take(std::move(batch[i]));
+    if (count == 0 || queue_.error() != nullptr) break;
+    budget -= count;
+  }
+  ReportIfBroken();
+}
+
+void BlkQueue::Take(DescriptorChain chain) {
+  if (!queue_.Walk(chain, buffers_)) return;
+  // A head in use is never taken again, so its slot is free.
+  Slot& slot = SlotAt(chain.head());
+  const BlkParse parse = ParseBlkRequest(buffers_, parts_.disk, slot);
+  Count(parse, slot);
+  switch (parse.kind) {
+    case BlkParse::Kind::kBroken:
+      queue_.Break("a request has no room for its header or its status");
+      return;
+    case BlkParse::Kind::kComplete:
+      if (parse.status != BlkStatus::kOk) parts_.stats.errors.Add();
+      Answer(std::move(chain), parse.status_byte, parse.status, parse.written);
+      return;
+    case BlkParse::Kind::kSubmit:
+      slot.chain = std::move(chain);
+      Submit(slot, parse);
+  }
+}
+
+void BlkQueue::Submit(Slot& slot, const BlkParse& parse) {
+  slot.queue = this;
+  slot.status_byte = parse.status_byte;
+  slot.written = parse.written;
+  slot.many_segments = parse.data.size() > kInlineSegments ? PopSegments() : nullptr;
+  Segment* segments = slot.many_segments != nullptr ? slot.many_segments : slot.few_segments.data();
+  std::ranges::copy(parse.data, segments);
+  slot.segments = {segments, parse.data.size()};
+  // Flushes are left alone: what was written before the driver asked for write-through needs them.
+  slot.durable = slot.op != BlockOp::kRead && slot.op != BlockOp::kFlush &&
+                 !parts_.write_back.load(std::memory_order_relaxed);
+  slot.done = [](BlockRequest& request) {
+    Slot& done = static_cast<Slot&>(request);
+    done.queue->Complete(done);
+  };
+  ++submitted_;
+  parts_.channel.Submit(slot);
+}
+
+void BlkQueue::Complete(Slot& slot) {
+  --submitted_;
+  if (slot.many_segments != nullptr) free_segments_.push_back(slot.many_segments);
+  if (stopped_) {
+    if (idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
+    return;
+  }
+  BlkStatus status = BlkStatus::kOk;
+  if (slot.result != 0) {
+    parts_.stats.errors.Add();
+    status = slot.result == -EOPNOTSUPP ? BlkStatus::kUnsupported : BlkStatus::kIoError;
+  }
+  Answer(std::move(slot.chain), slot.status_byte, status, slot.written);
+}
+
+void BlkQueue::Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus status,
+                      uint32_t written) {
+  *status_byte = static_cast<std::byte>(status);
+  queue_.Return(std::move(chain), written);
+  parts_.io_thread.AtPublish(publish_hook_);
+}
+
+void BlkQueue::Publish() {
+  // A stopped queue is no longer the driver's to look at, a broken one is not to be trusted.
+  if (stopped_ || queue_.error() != nullptr) return;
+  parts_.stats.batches.Add();
+  if (!queue_.Publish()) return;
+  parts_.stats.interrupts.Add();
+  call_.Signal();
+}
+
+void BlkQueue::Count(const BlkParse& parse, const BlockRequest& request) {
+  BlkQueueStats& stats = parts_.stats;
+  if (parse.kind != BlkParse::Kind::kSubmit) return stats.others.Add();
+  switch (request.op) {
+    case BlockOp::kRead:
+      stats.bytes_read.Add(parse.bytes);
+      return stats.reads.Add();
+    case BlockOp::kWrite:
+      stats.bytes_written.Add(parse.bytes);
+      return stats.writes.Add();
+    case BlockOp::kFlush:
+      return stats.flushes.Add();
+    case BlockOp::kDiscard:
+    case BlockOp::kWriteZeroes:
+      return stats.discards.Add();
+  }
+}
+
+Segment* BlkQueue::PopSegments() {
+  if (free_segments_.empty()) {
+    segment_blocks_.push_back(std::make_unique_for_overwrite<Segment[]>(ChainBuffers::kMax));
+    free_segments_.reserve(segment_blocks_.size());
+    return segment_blocks_.back().get();
+  }
+  Segment* segments = free_segments_.back();
+  free_segments_.pop_back();
+  return segments;
+}
+
+void BlkQueue::ReportIfBroken() {
+  if (queue_.error() == nullptr || reported_) return;
+  reported_ = true;
+  parts_.events.NeedsReset(queue_.error());
+}
+
+}  // namespace ringside

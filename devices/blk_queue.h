@@ -1,0 +1,97 @@
+// A request queue of virtio-blk on its I/O thread: chains become block requests, their results
+// become used elements and interrupts. Requests live in an array indexed by descriptor head, so
+// nothing is allocated on an I/O's way and an idle queue touches no memory.
+//
+// Threads: the I/O thread it was made on; the statistics may be read by any.
+// Ownership: everything it is given outlives it; it goes only when idle().
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "base/counter.h"
+#include "block/block_device.h"
+#include "devices/blk_request.h"
+#include "devices/virtio_device.h"
+#include "devices/virtqueue.h"
+#include "poll/io_thread.h"
+
+namespace ringside {
+
+// Counted over the device's life, resets included.
+struct BlkQueueStats {
+  Counter reads, writes, flushes, discards, others;  // requests taken, by kind
+  Counter bytes_read, bytes_written;
+  Counter errors;      // requests answered with an error
+  Counter batches;     // publications of the used ring
+  Counter interrupts;  // publications that signalled; the others were suppressed by the driver
+
+  uint64_t requests() const {
+    return reads.Get() + writes.Get() + flushes.Get() + discards.Get() + others.Get();
+  }
+};
+
+class BlkQueue final : public Source {
+ public:
+  struct Parts {
+    const GuestMemory& memory;
+    IoThread& io_thread;
+    BlockChannel& channel;
+    const BlkView& disk;
+    const std::atomic<bool>& write_back;  // may change at any time
+    BlkQueueStats& stats;
+    VirtioEvents& events;
+    Hook& idle_hook;  // queued at AtPublish when a stopped queue has become idle
+  };
+
+  BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t features);
+
+  // Takes nothing more and shows the guest nothing more.
+  void Stop();
+  bool idle() const { return submitted_ == 0; }
+
+  bool HasWork() override { return !stopped_ && queue_.HasWork(); }
+  void Run() override;
+  void EnableNotify() override { queue_.EnableNotify(); }
+  void DisableNotify() override { queue_.DisableNotify(); }
+
+ private:
+  static constexpr size_t kInlineSegments = 8;
+  static constexpr size_t kBatch = 32;
+
+  struct Slot : BlockRequest {
+    BlkQueue* queue;
+    DescriptorChain chain;
+    std::byte* status_byte;
+    uint32_t written;
+    Segment* many_segments;  // from the pool; null: few
+    std::array<Segment, kInlineSegments> few_segments;
+  };
+
+  Slot& SlotAt(uint16_t head);
+  void Take(DescriptorChain chain);
+  void Submit(Slot& slot, const BlkParse& parse);
+  void Complete(Slot& slot);
+  void Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus status, uint32_t written);
+  void Publish();
+  void Count(const BlkParse& parse, const BlockRequest& request);
+  Segment* PopSegments();
+  void ReportIfBroken();
+
+  const Parts parts_;
+  const InterruptLine& call_;
+  Virtqueue queue_;
+  // Slots by head, each made anew for its request.
+  const std::unique_ptr<std::byte[]> slots_;
+  ChainBuffers buffers_;  // of the chain at hand
+  std::vector<std::unique_ptr<Segment[]>> segment_blocks_;
+  std::vector<Segment*> free_segments_;
+  HookTo<BlkQueue, &BlkQueue::Publish> publish_hook_{*this};
+  size_t submitted_ = 0;  // requests the channel has
+  bool stopped_ = false;
+  bool reported_ = false;
+};
+
+}  // namespace ringside

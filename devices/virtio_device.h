@@ -1,0 +1,68 @@
+// A virtio device without its transport: what it offers, its configuration, and its queues once the
+// driver is ready. The transport (virtio_transport.h) keeps status, features and queue addresses.
+//
+// Threads: called by the transport from vCPU threads, one call at a time. The device moves its work
+// to I/O threads by itself.
+// Source: Virtual I/O Device (VIRTIO) 1.2, chapter 2.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/fd.h"
+#include "devices/interrupt.h"
+#include "poll/io_thread.h"
+
+namespace ringside {
+
+// Feature bits of every device (section 6).
+inline constexpr uint64_t kVirtioRingIndirectDesc = uint64_t{1} << 28;
+inline constexpr uint64_t kVirtioRingEventIdx = uint64_t{1} << 29;
+inline constexpr uint64_t kVirtioVersion1 = uint64_t{1} << 32;
+
+// A queue as its driver set it up. All but the two descriptors is guest-controlled.
+struct QueueSetup {
+  uint16_t index = 0;
+  uint16_t size = 0;  // a power of two, at most max_queue_size(): the transport has checked
+  uint64_t descriptor_area = 0;  // guest physical addresses (section 2.7)
+  uint64_t driver_area = 0;
+  uint64_t device_area = 0;
+  const EventFd* kick = nullptr;
+  const InterruptLine* call = nullptr;
+};
+
+// What a running device tells its transport. Any thread.
+class VirtioEvents {
+ public:
+  virtual ~VirtioEvents() = default;
+  // The driver broke the rules in a way that only a reset mends: sets DEVICE_NEEDS_RESET (section
+  // 2.1.1), tells the driver, and logs `why` once.
+  virtual void NeedsReset(std::string_view why) = 0;
+};
+
+class VirtioDevice {
+ public:
+  virtual ~VirtioDevice() = default;
+
+  virtual uint16_t id() const = 0;        // section 5
+  virtual uint64_t features() const = 0;  // offered, less VERSION_1, which is the transport's
+  virtual uint16_t queue_count() const = 0;
+  virtual uint16_t max_queue_size() const = 0;
+
+  // Device configuration; the whole access may lie beyond its end: reads zero then.
+  virtual void ReadConfig(uint64_t offset, std::span<std::byte> data) = 0;
+  // `features` are the negotiated ones, 0 before FEATURES_OK.
+  virtual void WriteConfig(uint64_t offset, std::span<const std::byte> data, uint64_t features) = 0;
+
+  // DRIVER_OK: `queues` are those the driver enabled. What they refer to stays until the reset is
+  // done, as does `events`.
+  virtual void Activate(uint64_t features, std::span<const QueueSetup> queues,
+                        VirtioEvents& events) = 0;
+  // Lets go of the queues, then runs `done`, on any thread, perhaps before it returns. Called only
+  // after Activate, once for each.
+  virtual void Reset(Task& done) = 0;
+};
+
+}  // namespace ringside

@@ -1,0 +1,138 @@
+// A split virtqueue, device side: ring arithmetic alone. It knows no thread, descriptor or
+// interrupt; who uses it takes chains in batches, returns them as they complete, and publishes a
+// batch at once.
+//
+//   DescriptorChain chains[32];
+//   for (size_t i = 0, n = queue.Take(chains); i < n; ++i) {
+//     if (!queue.Walk(chains[i], buffers)) return;  // queue.error() says why
+//     ...
+//     queue.Return(std::move(chains[i]), bytes_written);
+//   }
+//   if (queue.Publish()) interrupt();
+//
+// Everything in the rings is guest-controlled: read once, checked, and a ring that breaks the rules
+// breaks this queue, which then has no work for ever.
+//
+// Threads: one at a time; the other side of the ring is the guest.
+// Ownership: guest memory outlives the queue.
+// Source: VIRTIO 1.2, section 2.7.
+#pragma once
+
+#include <array>
+#include <bitset>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <utility>
+
+#include "block/block_device.h"
+#include "devices/guest_memory.h"
+
+namespace ringside {
+
+// A chain the guest has made available. Whoever holds it owes the guest its return.
+class DescriptorChain {
+ public:
+  DescriptorChain() = default;
+  DescriptorChain(DescriptorChain&& other) noexcept : head_(std::exchange(other.head_, kNone)) {}
+  DescriptorChain& operator=(DescriptorChain&& other) noexcept {
+    head_ = std::exchange(other.head_, kNone);
+    return *this;
+  }
+
+  bool valid() const { return head_ != kNone; }
+  uint16_t head() const { return head_; }
+
+ private:
+  friend class Virtqueue;
+  static constexpr uint16_t kNone = 0xffff;
+  explicit DescriptorChain(uint16_t head) : head_(head) {}
+  uint16_t head_ = kNone;
+};
+
+// The buffers of one chain, in order: those the device reads, then those it writes.
+class ChainBuffers {
+ public:
+  // Of one chain. Drivers may use more through an indirect table than the ring is long, and Linux
+  // does when its ring is short.
+  static constexpr size_t kMax = 1024;
+
+  std::span<Segment> readable() { return {segments_.data(), readable_}; }
+  std::span<Segment> writable() { return {segments_.data() + readable_, count_ - readable_}; }
+
+ private:
+  friend class Virtqueue;
+  std::array<Segment, kMax> segments_;
+  size_t count_ = 0;
+  size_t readable_ = 0;
+};
+
+class Virtqueue {
+ public:
+  static constexpr uint16_t kMaxSize = 1024;
+
+  struct Layout {
+    uint16_t size;  // a power of two up to kMaxSize
+    uint64_t descriptor_area;
+    uint64_t driver_area;
+    uint64_t device_area;
+    bool indirect = false;   // VIRTIO_F_INDIRECT_DESC was negotiated
+    bool event_idx = false;  // VIRTIO_F_EVENT_IDX was negotiated
+  };
+
+  // Broken from the start if an area is misaligned or not memory.
+  Virtqueue(const GuestMemory& memory, const Layout& layout);
+
+  // Why the ring is broken; null while it is not.
+  const char* error() const { return error_; }
+  // For its user, who found a chain to break the rules of the device. Returns false.
+  bool Break(const char* why);
+  uint16_t size() const { return size_; }
+  // Chains taken and not returned.
+  uint32_t in_flight() const { return in_flight_; }
+
+  // A look at the available index.
+  bool HasWork() const;
+  // As many as there are and fit. 0 if the ring is broken.
+  size_t Take(std::span<DescriptorChain> chains);
+  // Finds the buffers of a chain that was taken. False: the ring is broken now.
+  bool Walk(const DescriptorChain& chain, ChainBuffers& buffers);
+  // `written`: bytes written to the chain's buffers. Unseen by the guest until Publish.
+  void Return(DescriptorChain chain, uint32_t written);
+  // Shows the guest what was returned. True: it wants an interrupt for that.
+  bool Publish();
+
+  // Whether the guest is to kick. After EnableNotify: a fence and HasWork before anyone relies on a
+  // kick (section 2.7.13.4.1). Stores only.
+  void EnableNotify();
+  void DisableNotify();
+
+ private:
+  struct Descriptor;
+  class Table;
+
+  bool AddBuffer(const Descriptor& descriptor, ChainBuffers& buffers);
+  void SetAvailEvent(uint16_t index);
+
+  const GuestMemory& memory_;
+  const uint16_t size_;
+  const bool indirect_;
+  const bool event_idx_;
+  const char* error_ = nullptr;
+
+  // In guest memory. The pointers are constant, what they point to is guest-controlled.
+  std::byte* descriptors_;
+  std::byte* available_;  // flags, index, ring, used_event
+  std::byte* used_;       // flags, index, ring, avail_event
+
+  uint16_t next_available_ = 0;  // the next to take
+  uint16_t next_used_ = 0;       // the next to return
+  uint16_t published_ = 0;       // what the guest sees
+  uint16_t parked_at_ = 0;       // next_available_ when avail_event was last parked
+  bool notify_on_ = true;
+  uint32_t in_flight_ = 0;
+  std::bitset<kMaxSize> taken_;  // by head
+  uint64_t chain_bytes_ = 0;     // of the chain being walked
+};
+
+}  // namespace ringside

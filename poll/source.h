@@ -1,0 +1,64 @@
+// What an I/O thread looks after: rings and the like that other parties fill, where a look costs a
+// load and no system call.
+//
+// Threads: everything here is called on the I/O thread the source is attached to.
+// Ownership: sources and hooks belong to their owners and outlive their being attached or queued.
+#pragma once
+
+namespace ringside {
+
+// The order of a turn: completions are taken and signalled before new work is.
+enum class Phase { kComplete, kSubmit };
+
+class Source {
+ public:
+  // `wake_fd`: an eventfd whose every write ends the thread's sleep. It is never read.
+  explicit Source(int wake_fd) : wake_fd_(wake_fd) {}
+  virtual ~Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+
+  // One look at memory.
+  virtual bool HasWork() = 0;
+  // Does what there is, but no more than a ring's worth: others wait. Only after HasWork.
+  virtual void Run() = 0;
+  // Asks the other party to signal wake_fd from now on, or not to bother. Stores only: whoever
+  // enables issues the fence and looks again before it sleeps. Notifications are on at first.
+  virtual void EnableNotify() = 0;
+  virtual void DisableNotify() = 0;
+
+  int wake_fd() const { return wake_fd_; }
+
+ private:
+  friend class IoThread;
+  const int wake_fd_;
+  bool notify_on_ = true;
+  Source* next_ = nullptr;
+};
+
+// Something to do once at the end of the running turn, however often it was asked for in it.
+class Hook {
+ public:
+  virtual void Run() = 0;
+
+ protected:
+  ~Hook() = default;
+
+ private:
+  friend class IoThread;
+  bool queued_ = false;
+  Hook* next_ = nullptr;
+};
+
+// A Hook that calls a member function: HookTo<Queue, &Queue::Publish> hook{*this};
+template <typename Owner, void (Owner::*Method)()>
+class HookTo final : public Hook {
+ public:
+  explicit HookTo(Owner& owner) : owner_(owner) {}
+  void Run() override { (owner_.*Method)(); }
+
+ private:
+  Owner& owner_;
+};
+
+}  // namespace ringside

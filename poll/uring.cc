@@ -1,0 +1,229 @@
+#include "poll/uring.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <poll.h>
+#include <sys/resource.h>
+
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+constexpr unsigned kSubmissions = 256;
+// Room for every request of a few full queues; the kernel keeps what does not fit.
+constexpr unsigned kCompletions = 4096;
+constexpr unsigned kMaxFiles = 1024;
+
+// user_data: the address of a UringOp; or, odd, twice a place in watched_ plus one; or 0 for what
+// nobody waits for.
+constexpr uint64_t kNobody = 0;
+constexpr uint64_t WatchData(size_t slot) {
+  return uint64_t{slot} << 1 | 1;
+}
+
+constexpr std::array<uint8_t, 8> kAllowedOperations = {
+    IORING_OP_READ,  IORING_OP_WRITE,     IORING_OP_READV,    IORING_OP_WRITEV,
+    IORING_OP_FSYNC, IORING_OP_FALLOCATE, IORING_OP_POLL_ADD, IORING_OP_ASYNC_CANCEL};
+
+absl::Status SetUpError(int error) {
+  const char* remedy = error == ENOMEM ? "raise 'ulimit -l'"
+                       : error == EMFILE
+                           ? "raise 'ulimit -n'"
+                           : "it needs Linux 6.1, 'sysctl kernel.io_uring_disabled' of 0 "
+                             "and a container that allows it";
+  return absl::FailedPreconditionError(
+      ErrnoError(error, "io_uring cannot be used", remedy).message());
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Uring>> Uring::Create() {
+  std::unique_ptr<Uring> uring(new Uring);
+  RINGSIDE_RETURN_IF_ERROR(uring->SetUp());
+  return uring;
+}
+
+absl::Status Uring::SetUp() {
+  io_uring_params params = {};
+  // DEFER_TASKRUN: completions are processed when this thread asks, in batches, and never interrupt
+  // it; TASKRUN_FLAG shows in memory that there are any. SUBMIT_ALL: an entry that is refused holds
+  // up none of those behind it. Disabled until the restrictions are on.
+  params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
+                 IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE |
+                 IORING_SETUP_R_DISABLED;
+  params.cq_entries = kCompletions;
+  if (const int error = io_uring_queue_init_params(kSubmissions, &ring_, &params); error < 0) {
+    return SetUpError(-error);
+  }
+  set_up_ = true;
+
+  rlimit files = {};
+  getrlimit(RLIMIT_NOFILE, &files);
+  const auto count = static_cast<unsigned>(std::min<rlim_t>(kMaxFiles, files.rlim_cur));
+  if (const int error = io_uring_register_files_sparse(&ring_, count); error < 0) {
+    return SetUpError(-error);
+  }
+  for (int index = static_cast<int>(count) - 1; index >= 0; --index) free_files_.push_back(index);
+  io_uring_register_ring_fd(&ring_);  // saves a reference count a call; not everywhere
+  return Restrict();
+}
+
+absl::Status Uring::Restrict() {
+  std::array<io_uring_restriction, kAllowedOperations.size() + 4> rules = {};
+  size_t count = 0;
+  for (const uint8_t operation : kAllowedOperations) {
+    rules[count].opcode = IORING_RESTRICTION_SQE_OP;
+    rules[count++].sqe_op = operation;
+  }
+  for (const uint8_t operation :
+       {IORING_REGISTER_FILES_UPDATE, IORING_UNREGISTER_RING_FDS, IORING_REGISTER_ENABLE_RINGS}) {
+    rules[count].opcode = IORING_RESTRICTION_REGISTER_OP;
+    rules[count++].register_op = operation;
+  }
+  rules[count].opcode = IORING_RESTRICTION_SQE_FLAGS_ALLOWED;
+  rules[count++].sqe_flags = IOSQE_FIXED_FILE;
+  int error = io_uring_register_restrictions(&ring_, rules.data(), static_cast<unsigned>(count));
+  if (error == 0) error = io_uring_enable_rings(&ring_);
+  return error < 0 ? SetUpError(-error) : absl::OkStatus();
+}
+
+Uring::~Uring() {
+  if (set_up_) io_uring_queue_exit(&ring_);
+}
+
+io_uring_sqe* Uring::NextEntry() {
+  if (io_uring_sqe* entry = io_uring_get_sqe(&ring_)) return entry;
+  enters_.Add();
+  io_uring_submit(&ring_);
+  return io_uring_get_sqe(&ring_);
+}
+
+bool Uring::Push(const io_uring_sqe& entry, UringOp& op) {
+  io_uring_sqe* next = NextEntry();
+  if (next == nullptr) return false;
+  *next = entry;
+  next->flags |= IOSQE_FIXED_FILE;
+  next->user_data = reinterpret_cast<uint64_t>(&op);
+  return true;
+}
+
+absl::StatusOr<int> Uring::RegisterFile(int fd) {
+  if (free_files_.empty()) {
+    return absl::ResourceExhaustedError("too many files on one I/O thread; raise 'ulimit -n'");
+  }
+  const int index = free_files_.back();
+  if (const int count =
+          io_uring_register_files_update(&ring_, static_cast<unsigned>(index), &fd, 1);
+      count < 0) {
+    return ErrnoError(-count, "cannot register a file with io_uring");
+  }
+  free_files_.pop_back();
+  return index;
+}
+
+void Uring::UnregisterFile(int index) {
+  int none = -1;
+  io_uring_register_files_update(&ring_, static_cast<unsigned>(index), &none, 1);
+  free_files_.push_back(index);
+}
+
+// By its plain descriptor: until Linux 6.13 a registered file that an operation holds, as a watch
+// does for good, keeps every file that is unregistered later from being released.
+void Uring::Watch(int eventfd, bool* fired) {
+  const auto free = std::ranges::find_if(
+      watched_, [](const Watched& watched) { return watched.fd < 0 && !watched.armed; });
+  Watched& watched = free != watched_.end() ? *free : watched_.emplace_back();
+  watched = {.fd = eventfd, .fired = fired, .must_arm = true};
+  watches_changed_ = true;
+}
+
+void Uring::Unwatch(int eventfd) {
+  const auto found = std::ranges::find(watched_, eventfd, &Watched::fd);
+  if (found == watched_.end()) return;
+  found->fd = -1;
+  found->fired = nullptr;
+  found->must_arm = false;
+  found->must_cancel = found->armed;
+  watches_changed_ = true;
+}
+
+void Uring::PushWatches() {
+  if (!watches_changed_) return;
+  for (size_t slot = 0; slot < watched_.size(); ++slot) {
+    Watched& watched = watched_[slot];
+    if (!watched.must_arm && !watched.must_cancel) continue;
+    io_uring_sqe* entry = NextEntry();
+    if (entry == nullptr) return;  // the rest with the next submission
+    if (watched.must_arm) {
+      io_uring_prep_poll_multishot(entry, watched.fd, POLLIN);
+      entry->user_data = WatchData(slot);
+      watched.armed = true;
+    } else {
+      // Not POLL_REMOVE: it gives up on a poll whose next completion is on its way.
+      io_uring_prep_cancel64(entry, WatchData(slot), 0);
+      entry->user_data = kNobody;
+    }
+    watched.must_arm = watched.must_cancel = false;
+  }
+  watches_changed_ = false;
+}
+
+void Uring::CompleteWatch(size_t slot, int32_t result, uint32_t flags) {
+  Watched& watched = watched_[slot];
+  if (watched.fired != nullptr) *watched.fired = true;
+  if ((flags & IORING_CQE_F_MORE) != 0) return;
+  // The kernel has ended the poll, as it may at any time: the next write would go unseen. Errors are
+  // for good, such as that of a descriptor that is none.
+  watched.armed = false;
+  watched.must_cancel = false;
+  watched.must_arm = watched.fd >= 0 && result >= 0;
+  watches_changed_ |= watched.must_arm;
+}
+
+bool Uring::HasCompletions() const {
+  // The flags say that completions wait in the kernel: deferred, or overflown.
+  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+  return io_uring_cq_ready(&ring_) != 0 ||
+         (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+}
+
+void Uring::Reap() {
+  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+  if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
+    enters_.Add();
+    io_uring_get_events(&ring_);
+  }
+  // As many as there are now: what their handlers start is for the next turn.
+  for (unsigned ready = io_uring_cq_ready(&ring_); ready > 0; --ready) {
+    io_uring_cqe* next = nullptr;
+    if (io_uring_peek_cqe(&ring_, &next) != 0) return;
+    const uint64_t data = next->user_data;
+    const int32_t result = next->res;
+    const uint32_t flags = next->flags;
+    io_uring_cqe_seen(&ring_, next);  // first: the handler may push, and need its place
+    if (data == kNobody) continue;
+    if ((data & 1) != 0) {
+      CompleteWatch(data >> 1, result, flags);
+    } else {
+      reinterpret_cast<UringOp*>(data)->Complete(result);
+    }
+  }
+}
+
+void Uring::Submit() {
+  PushWatches();
+  if (io_uring_sq_ready(&ring_) == 0) return;
+  enters_.Add();
+  io_uring_submit(&ring_);
+}
+
+void Uring::SubmitAndWait() {
+  PushWatches();
+  if (watches_changed_) return Submit();  // a write to one that is not armed would wake nobody
+  enters_.Add();
+  io_uring_submit_and_wait(&ring_, 1);
+}
+
+}  // namespace ringside

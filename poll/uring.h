@@ -1,0 +1,87 @@
+// The io_uring of an I/O thread: disk operations, eventfds and the thread's sleep on one ring.
+//
+// Threads: everything on the thread that created it (IORING_SETUP_SINGLE_ISSUER); enters from any.
+// Limits: IORING_REGISTER_RESTRICTIONS are on: only the operations in uring.cc's list.
+// Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2), Linux 6.1.
+#pragma once
+
+#include <cstdint>
+#include <liburing.h>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/counter.h"
+
+namespace ringside {
+
+// An operation in flight. Belongs to whoever pushed it and stays until Complete is called, which is
+// once for every Push.
+class UringOp {
+ public:
+  // `result` is the operation's: a count, or a negative errno.
+  virtual void Complete(int32_t result) = 0;
+
+ protected:
+  ~UringOp() = default;
+};
+
+class Uring {
+ public:
+  // FailedPrecondition where io_uring is forbidden or too old.
+  static absl::StatusOr<std::unique_ptr<Uring>> Create();
+  ~Uring();
+  Uring(const Uring&) = delete;
+  Uring& operator=(const Uring&) = delete;
+
+  // Queues an operation on a registered file (entry.fd is the index RegisterFile returned). It
+  // starts with the next Submit or SubmitAndWait. False if the ring takes no more right now: try
+  // again in a later turn.
+  bool Push(const io_uring_sqe& entry, UringOp& op);
+
+  absl::StatusOr<int> RegisterFile(int fd);
+  void UnregisterFile(int index);
+
+  // From now on every write to the eventfd ends the sleep, and sets `*fired` if given. Unwatch
+  // before it is closed.
+  void Watch(int eventfd, bool* fired = nullptr);
+  void Unwatch(int eventfd);
+
+  // A look at memory: whether Reap would find something.
+  bool HasCompletions() const;
+  // Runs what has completed. No system call, unless the kernel holds completions back.
+  void Reap();
+  // One system call if anything is queued.
+  void Submit();
+  // Submits, and sleeps until something has completed.
+  void SubmitAndWait();
+
+  // io_uring_enter calls.
+  uint64_t enters() const { return enters_.Get(); }
+
+ private:
+  // A poll of one eventfd. It stays in its place until the kernel has let go of it.
+  struct Watched {
+    int fd = -1;  // -1: free, or closing
+    bool* fired = nullptr;
+    bool must_arm = false;
+    bool must_cancel = false;
+    bool armed = false;  // the kernel will complete it once more
+  };
+
+  Uring() = default;
+  absl::Status SetUp();
+  absl::Status Restrict();
+  io_uring_sqe* NextEntry();
+  void PushWatches();
+  void CompleteWatch(size_t slot, int32_t result, uint32_t flags);
+
+  io_uring ring_ = {};
+  bool set_up_ = false;
+  std::vector<int> free_files_;
+  std::vector<Watched> watched_;
+  bool watches_changed_ = false;
+  Counter enters_;
+};
+
+}  // namespace ringside

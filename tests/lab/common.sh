@@ -1,0 +1,77 @@
+# Sourced by the scripts that run inside the lab (busybox sh) and boot guests there.
+work=$(mktemp -d)
+failures=0
+
+fail() {
+    echo "FAIL: $*"
+    failures=$((failures + 1))
+}
+
+# wait_for TEXT SECONDS: until the console holds TEXT; no longer than the VMM runs.
+wait_for() {
+    tenths=$(($2 * 10))
+    until grep -qF -- "$1" "$work/console"; do
+        tenths=$((tenths - 1))
+        [ $tenths -gt 0 ] && kill -0 $pid 2>/dev/null || return 1
+        sleep 0.1
+    done
+}
+
+# value NAME: what the guest printed as "NAME=...".
+value() { sed -n "s/^$1=\([^ ]*\).*/\1/p" "$work/console" | tr -d '\r'; }
+
+# Of the lines of 'dmesg -r', the warnings, less those that the lab's emulated CPU causes under any
+# VMM (QEMU in the same place shows the same): no IBPB microcode, an XSAVE area whose size does not
+# follow XCR0 (with its stack trace), a TSC that is neither constant nor synchronous, and a slow
+# clock.
+warnings_in() {
+    sed -n 's/\r$//; /^<[0-4]>/p' |
+        sed '/XSAVE consistency problem/,/end trace/d; /CPUID\[0d/d' |
+        grep -v -e '------------\[ cut here' \
+            -e 'Speculative Return Stack Overflow' \
+            -e 'clocksource: timekeeping watchdog' -e "clocksource:  .*'\(tsc\|kvm-clock\)'" \
+            -e 'clocksource: Long readout interval' -e 'hrtimer: interrupt took' \
+            -e 'Unstable clock detected' -e 'keep using the local clock' -e 'trace_clock=local' \
+            -e '\] on the kernel command line'
+}
+
+# start COMMAND...: a guest whose keyboard is descriptor 3.
+start() {
+    rm -f "$work/keyboard"
+    mkfifo "$work/keyboard"
+    : >"$work/console"
+    "$@" <"$work/keyboard" >"$work/console" 2>&1 &
+    pid=$!
+    exec 3>"$work/keyboard"
+}
+
+# finish [SECONDS]: the exit code, in $code; a guest that is still there after that time is ended.
+finish() {
+    tenths=$((${1:-60} * 10))
+    while [ $tenths -gt 0 ] && kill -0 $pid 2>/dev/null; do
+        tenths=$((tenths - 1))
+        sleep 0.1
+    done
+    [ $tenths -gt 0 ] || { fail "still running after ${1:-60} s: killed"; kill -9 $pid; }
+    wait $pid
+    code=$?
+    exec 3>&-
+}
+
+# start_until TEXT COMMAND...: QEMU's emulation of SVM now and then (once in some 90 boots) enters a
+# guest with the host's own registers, seen in the guest's rip, rsp and cr3 after a hang; the guest
+# then hangs or triple-faults while its kernel starts. So a boot that does not come as far as to
+# print TEXT is tried three times, and each try is reported.
+start_until() {
+    text=$1
+    shift
+    for try in 1 2 3; do
+        start "$@"
+        wait_for "$text" 45 && return 0
+        kill $pid 2>/dev/null
+        finish
+        echo "try $try: no '$text', exit code $code, the console ends with"
+        tail -n 3 "$work/console"
+    done
+    return 1
+}

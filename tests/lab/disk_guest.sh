@@ -1,0 +1,84 @@
+#!/bin/sh
+# /autorun on the root disk of disk_linux.sh's guests. The kernel's command line chooses what to do:
+# disk_checks=NAME,NAME. Prints lines "name=value"; one with the name guest_error is a failure.
+set -u
+export PATH=/usr/sbin:/usr/bin:/sbin:/bin
+output=/run/output
+
+error() { echo "guest_error=$*"; }
+
+# must COMMAND...: which has to succeed.
+must() {
+    "$@" >$output 2>&1 && return
+    error "'$*' ended with status $?"
+    tail -n 5 $output
+}
+
+# must_fail COMMAND...
+must_fail() { if "$@" >$output 2>&1; then error "'$*' succeeded"; fi; }
+
+checksum() { sha256sum | cut -d ' ' -f 1; }
+# The page cache has no part in it.
+read_disk() { dd if="$1" bs=1M skip="$2" count="$3" iflag=direct 2>/dev/null; }
+zeros() { [ "$(read_disk "$@" | tr -d '\0' | wc -c)" = 0 ] || error "not zero: $*"; }
+
+facts() {
+    echo "cpus=$(nproc)"
+    echo "serial=$(cat /sys/block/vdb/serial)"
+    echo "write_cache=$(tr -d ' ' </sys/block/vda/queue/write_cache)"
+    echo "vectors=$(grep -c 'PCI-MSI.*virtio[0-9]*-req' /proc/interrupts)"
+}
+
+# Sizes that take one segment and sizes that take many.
+check_verify() {
+    must fio --ioengine=io_uring --direct=1 --iodepth=16 --rw=randwrite --bsrange=4k-128k --thread \
+        --verify=crc32c --verify_fatal=1 --randrepeat=0 --output-format=terse --terse-version=3 \
+        --name=file --filename=/fio-data --size=2M --name=raw --filename=/dev/vdb --size=4M
+    # Fields 3, 5, 6 and 47: the job, its error, KiB read, KiB written.
+    awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6 "," $47}' $output
+    must dd if=/dev/urandom of=/data bs=64k count=32 conv=fsync
+    must sync
+    echo "file_sum=$(checksum </data)"
+    echo "raw_sum=$(read_disk /dev/vdb 0 4 | checksum)"
+}
+
+# /dev/vdc is read-only, with a file on its ext4.
+check_readonly() {
+    echo "readonly=$(cat /sys/block/vdc/ro)"
+    must_fail dd if=/dev/zero of=/dev/vdc bs=4k count=1 oflag=direct
+    must_fail /usr/sbin/blkdiscard /dev/vdc
+    must mount -t ext4 -o ro /dev/vdc /mnt
+    echo "readonly_sum=$(checksum </mnt/data)"
+    must_fail mount -o remount,rw /mnt
+    must_fail touch /mnt/new
+    must umount /mnt
+}
+
+# /dev/vdb is scratch. What it ends as is checked from outside: ext4, and nearly nothing allocated.
+# Full paths, because busybox's shell prefers its own programs.
+check_scratch() {
+    must dd if=/dev/urandom of=/dev/vdb bs=1M count=12 oflag=direct
+    kept=$(read_disk /dev/vdb 8 4 | checksum)
+    must /usr/sbin/blkdiscard --offset 0 --length 4M /dev/vdb
+    must /usr/sbin/blkdiscard --zeroout --offset 4M --length 4M /dev/vdb
+    zeros /dev/vdb 0 8
+    [ "$(read_disk /dev/vdb 8 4 | checksum)" = "$kept" ] || error "the neighbour's data changed"
+    must /usr/sbin/blkdiscard /dev/vdb
+    zeros /dev/vdb 8 4
+    must mkfs.xfs -f -q /dev/vdb
+    must xfs_repair -n /dev/vdb
+    must mkfs.ext4 -F -q /dev/vdb
+    must mount -t ext4 /dev/vdb /mnt
+    must dd if=/dev/urandom of=/mnt/data bs=1M count=24 conv=fsync
+    must rm /mnt/data
+    must sync
+    must /usr/sbin/fstrim -v /mnt
+    echo "trimmed=$(sed 's/.*(\([0-9]*\) bytes.*/\1/' $output)"
+    must umount /mnt
+}
+
+echo "guest=started"
+facts
+for check in $(echo "$disk_checks" | tr ',' ' '); do check_$check; done
+dmesg -r | grep '^<[0-4]>'
+echo "guest=done"

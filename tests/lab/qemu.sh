@@ -1,0 +1,59 @@
+#!/bin/sh
+# Runs inside the lab (tools/lab --peer-qemu): QEMU behind those options of 'ringside run' that
+# the other scripts here use. Give it to them as RINGSIDE to learn whether the guest, the lab or
+# Ringside is the cause of something. A disk gets the same device, queues, cache mode and engine.
+set -u
+kernel='' initrd='' cmdline='console=ttyS0 panic=-1' cpus=1 memory=512M number=0 direct='' aio=''
+
+# value OPTIONS NAME DEFAULT: of the comma-separated NAME=VALUE in OPTIONS.
+value() {
+    text=$(printf '%s\n' "$1" | tr ',' '\n' | sed -n "s/^$2=//p")
+    echo "${text:-$3}"
+}
+
+# disk_arguments DISK_OPTIONS: what QEMU gets for it, one a line.
+disk_arguments() {
+    cache=$(value "$1" cache none)
+    aio=$(value "$1" aio auto)
+    [ "$aio" != auto ] || aio=io_uring
+    forbidden=$(cat /proc/sys/kernel/io_uring_disabled 2>/dev/null)
+    if [ "${forbidden:-0}" != 0 ] && [ "$aio" = io_uring ]; then
+        echo "warning: io_uring cannot be used: the lab forbids it" >&2
+        aio=threads
+        case $cache in none | directsync) aio=native ;; esac
+    fi
+    id=disk$number
+    serial=$(value "$1" serial "")
+    echo -drive
+    echo "file=$(value "$1" path ""),if=none,id=$id,format=raw,discard=unmap,cache=$cache" \
+        ",aio=$aio,readonly=$(value "$1" readonly off)" | tr -d ' '
+    echo -device
+    echo "virtio-blk-pci,disable-legacy=on,drive=$id,num-queues=$(value "$1" queues "$cpus")" \
+        "${serial:+,serial=$serial}" | tr -d ' '
+}
+
+[ "$1" = run ] || { echo "qemu.sh: only 'run'" >&2; exit 2; }
+shift
+disks=''
+while [ $# -gt 0 ]; do
+    case $1 in
+        --kernel) kernel=$2 ;;
+        --initrd) initrd=$2 ;;
+        --cmdline) cmdline=$2 ;;
+        --cpus) cpus=$2 ;;
+        --memory) memory=$2 ;;
+        --disk) disks="$disks $2" ;;
+        --entry) ;;
+        *) echo "qemu.sh: '$1' is not known here" >&2; exit 2 ;;
+    esac
+    shift 2
+done
+set --
+for disk in $disks; do
+    set -- "$@" $(disk_arguments "$disk")
+    number=$((number + 1))
+done
+exec qemu-system-x86_64 -nodefaults -no-reboot -display none -serial stdio \
+    -M q35,hpet=off -accel kvm -cpu host -smp "$cpus" -m "$memory" \
+    -kernel "$kernel" -initrd "$initrd" -append "$cmdline" \
+    -device virtio-rng-pci,disable-legacy=on "$@"

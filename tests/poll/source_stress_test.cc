@@ -1,0 +1,224 @@
+// Lost wake-ups. A thread fills a ring as a virtio driver does, and signals only when the device
+// wants it to; the device is a source that goes to sleep whenever it finds nothing. One entry that
+// neither side noticed, and the round never ends.
+#include <atomic>
+#include <functional>
+#include <gtest/gtest.h>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "base/fd.h"
+#include "poll/io_thread.h"
+#include "tests/support/races.h"
+#include "tests/support/run_on.h"
+#include "tests/support/waiters.h"
+
+namespace ringside {
+namespace {
+
+using testing::Delay;
+using testing::OnTwoProcessors;
+using testing::RunOn;
+using testing::SlowStores;
+using testing::SpinUntil;
+using testing::WaiterTest;
+
+#ifdef RINGSIDE_TSAN
+constexpr uint32_t kRounds = 20'000;
+#else
+constexpr uint32_t kRounds = 200'000;
+#endif
+
+// Both sides of a ring. The entries are plain memory: that they may be read is the index's promise.
+class Ring {
+ public:
+  static constexpr uint32_t kSize = 256;
+
+  // The driver's. As virtio_mb and the check after it: VIRTIO 1.2 section 2.7.13.4.1.
+  void Put(uint64_t value) {
+    entries_[filled_ % kSize] = value;
+    available_.store(++filled_, std::memory_order_release);
+    // Our index before our look at the wish: pairs with the fence in IoThread::PrepareToSleep.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (wants_kicks_.load(std::memory_order_relaxed) == 0) return;
+    ++kicks_;
+    wake_.Signal();
+  }
+  bool full() const { return filled_ - used_.load(std::memory_order_acquire) == kSize; }
+  bool AllUsed() const { return used_.load(std::memory_order_acquire) == filled_; }
+  uint32_t kicks() const { return kicks_; }
+  const EventFd& wake() const { return wake_; }
+
+  // The device's.
+  bool HasEntry() const { return available_.load(std::memory_order_acquire) != taken_; }
+  uint64_t Take() { return entries_[taken_++ % kSize]; }
+  void PublishUsed() { used_.store(taken_, std::memory_order_release); }
+  void WantKicks(bool wanted) { wants_kicks_.store(wanted, std::memory_order_relaxed); }
+
+ private:
+  const EventFd wake_ = *EventFd::Create();
+  std::vector<uint64_t> entries_ = std::vector<uint64_t>(kSize);
+  alignas(64) std::atomic<uint32_t> available_{0};
+  alignas(64) std::atomic<uint32_t> used_{0};
+  alignas(64) std::atomic<int> wants_kicks_{1};
+  alignas(64) uint32_t filled_ = 0;  // the driver's
+  uint32_t kicks_ = 0;
+  alignas(64) uint32_t taken_ = 0;  // the device's
+};
+
+class RingSource final : public Source {
+ public:
+  explicit RingSource(Ring& ring, uint32_t budget = Ring::kSize)
+      : Source(ring.wake().fd()), ring_(ring), budget_(budget) {}
+
+  bool HasWork() override { return ring_.HasEntry(); }
+  void Run() override {
+    for (uint32_t left = budget_; left > 0 && ring_.HasEntry(); --left) {
+      const uint64_t value = ring_.Take();
+      in_order_ &= value == ++last_;
+    }
+    ring_.PublishUsed();
+  }
+  void EnableNotify() override {
+    slow_.Queue();  // so that the wish, too, is late
+    ring_.WantKicks(true);
+  }
+  void DisableNotify() override { ring_.WantKicks(false); }
+
+  SlowStores& slow() { return slow_; }
+  // Once the driver has seen that all is used.
+  bool in_order() const { return in_order_; }
+  uint64_t last() const { return last_; }
+
+ private:
+  Ring& ring_;
+  const uint32_t budget_;
+  SlowStores slow_;
+  bool in_order_ = true;
+  uint64_t last_ = 0;
+};
+
+class SourceStress : public WaiterTest {
+ protected:
+  void SetUp() override {
+    WaiterTest::SetUp();
+    if (!IsSkipped()) io_thread_ = StartIoThread();
+  }
+  std::unique_ptr<IoThread> io_thread_;
+};
+RINGSIDE_WITH_BOTH_WAITERS(SourceStress);
+
+// Attached for a scope, so that a failed assertion leaves nothing behind.
+class Attached {
+ public:
+  Attached(IoThread& io_thread, Source& source, Phase phase)
+      : io_thread_(io_thread), source_(source) {
+    RunOn(io_thread_, [&] { EXPECT_TRUE(io_thread_.Attach(source_, phase).ok()); });
+  }
+  ~Attached() {
+    RunOn(io_thread_, [&] { io_thread_.Detach(source_); });
+  }
+
+ private:
+  IoThread& io_thread_;
+  Source& source_;
+};
+
+// Sweeps the moment of the next entry over the device's way from the last one into its sleep.
+TEST_P(SourceStress, PingPongAtDepthOneNeverStops) {
+  const OnTwoProcessors apart(*io_thread_);
+  Ring ring;
+  RingSource source(ring);
+  const Attached attached(*io_thread_, source, Phase::kSubmit);
+  for (uint32_t round = 1; round <= kRounds; ++round) {
+    source.slow().TakeLines();
+    ring.Put(round);
+    ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); }))
+        << "entry " << round << " was left in the ring";
+    Delay(static_cast<int>(round % 2000));
+  }
+  EXPECT_TRUE(source.in_order());
+  EXPECT_EQ(source.last(), kRounds);
+  EXPECT_GT(ring.kicks(), 0u);
+}
+
+TEST_P(SourceStress, BurstsOfEveryLengthAreFinished) {
+  const OnTwoProcessors apart(*io_thread_);
+  Ring ring;
+  RingSource source(ring, 16);
+  const Attached attached(*io_thread_, source, Phase::kSubmit);
+  uint64_t put = 0;
+  for (uint32_t burst = 0; put < kRounds; ++burst) {
+    source.slow().TakeLines();
+    for (uint32_t i = 0; i <= burst % 64; ++i) {
+      ring.Put(++put);
+      Delay(static_cast<int>(burst % 17));
+    }
+    ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); }))
+        << "burst " << burst << " of " << burst % 64 + 1 << " was not finished";
+    Delay(static_cast<int>(burst % 2000));
+  }
+  EXPECT_TRUE(source.in_order());
+  EXPECT_EQ(source.last(), put);
+}
+
+TEST_P(SourceStress, AStreamThatStopsOnlyWhenTheRingIsFullIsFinished) {
+  Ring ring;
+  RingSource source(ring);
+  const Attached attached(*io_thread_, source, Phase::kSubmit);
+  for (uint64_t i = 1; i <= kRounds; ++i) {
+    ASSERT_TRUE(SpinUntil([&] { return !ring.full(); })) << "at entry " << i;
+    ring.Put(i);
+  }
+  ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); }));
+  EXPECT_TRUE(source.in_order());
+  EXPECT_EQ(source.last(), kRounds);
+}
+
+// Two drivers with rings of different phases, and two that post tasks, each waiting for its last
+// one: they wake the thread for each other, and must not take each other's wake-ups away.
+TEST_P(SourceStress, RingsAndTasksDoNotLoseEachOthersWakeUps) {
+  constexpr uint32_t kEach = kRounds / 6;
+  Ring rings[2];
+  RingSource first(rings[0]), second(rings[1], 1);
+  const Attached first_attached(*io_thread_, first, Phase::kComplete);
+  const Attached second_attached(*io_thread_, second, Phase::kSubmit);
+  std::atomic<int> failures{0};
+  std::vector<std::thread> threads;
+  for (Ring& ring : rings) {
+    threads.emplace_back([&] {
+      for (uint32_t i = 1; i <= kEach; ++i) {
+        ring.Put(i);
+        if (i % 3 == 0) continue;
+        if (!SpinUntil([&] { return ring.AllUsed(); })) {
+          failures.fetch_add(1);
+          return;
+        }
+        Delay(static_cast<int>(i % 1500));
+      }
+      if (!SpinUntil([&] { return ring.AllUsed(); })) failures.fetch_add(1);
+    });
+  }
+  for (int poster = 0; poster < 2; ++poster) {
+    threads.emplace_back([&, poster] {
+      std::atomic<uint32_t> runs{0};
+      TaskOf task([&] { runs.fetch_add(1, std::memory_order_release); });
+      for (uint32_t i = 1; i <= kEach; ++i) {
+        io_thread_->Post(task);
+        if (!SpinUntil([&] { return runs.load(std::memory_order_acquire) == i; })) {
+          std::abort();  // the task is on this stack
+        }
+        Delay(static_cast<int>(i % 1700 * (1 + poster)));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(failures.load(), 0);
+  EXPECT_TRUE(first.in_order());
+  EXPECT_TRUE(second.in_order());
+  EXPECT_EQ(first.last() + second.last(), 2 * kEach);
+}
+
+}  // namespace
+}  // namespace ringside

@@ -1,0 +1,260 @@
+// A ring's polls of eventfds.
+#include <array>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "base/fd.h"
+#include "poll/uring.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/uring_ops.h"
+#include "tests/support/wait.h"
+
+namespace ringside {
+namespace {
+
+using testing::DevNull;
+using testing::Pipe;
+using testing::SpinUntil;
+using testing::TestOp;
+using testing::TurnUntil;
+using testing::WaitForFd;
+using testing::WriteEntry;
+
+class UringWatch : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto uring = Uring::Create();
+    if (!uring.ok()) GTEST_SKIP() << uring.status().message();
+    uring_ = *std::move(uring);
+  }
+  void Watch(const EventFd& event, bool* fired) {
+    uring_->Watch(event.fd(), fired);
+    uring_->Submit();
+  }
+  // Everything the kernel has to say is said after this.
+  void Settle() {
+    for (int i = 0; i < 5; ++i) {
+      uring_->Submit();
+      uring_->Reap();
+    }
+    ASSERT_TRUE(SpinUntil([&] {
+      uring_->Submit();
+      uring_->Reap();
+      return !uring_->HasCompletions();
+    }));
+  }
+
+  void ExpectFileGoneAfterUnwatch() {
+    Pipe pipe;
+    uring_->Watch(pipe.read_end.get());
+    Settle();
+    uring_->Unwatch(pipe.read_end.get());
+    {
+      const UniqueFd closed = std::move(pipe.read_end);
+    }
+    Settle();
+    ASSERT_TRUE(WaitForFd(pipe.write_end.get(), POLLERR));
+  }
+
+  std::unique_ptr<Uring> uring_;
+  EventFd event_ = *EventFd::Create();
+  bool fired_ = false;
+};
+
+// The look before the sleep must see what the kernel has not yet made a completion of.
+TEST_F(UringWatch, AWriteShowsInMemoryBeforeItReturns) {
+  Watch(event_, &fired_);
+  Settle();
+  const uint64_t enters = uring_->enters();
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_FALSE(uring_->HasCompletions());
+    event_.Signal();
+    EXPECT_TRUE(uring_->HasCompletions());
+    fired_ = false;
+    uring_->Reap();
+    EXPECT_TRUE(fired_) << "write " << i;  // nobody reads, and yet each is seen
+  }
+  EXPECT_LE(uring_->enters() - enters, 100u);  // one a write
+}
+
+TEST_F(UringWatch, ManyWritesAreOneCompletion) {
+  Watch(event_, &fired_);
+  Settle();
+  const uint64_t enters = uring_->enters();
+  for (int i = 0; i < 10'000; ++i) event_.Signal();
+  EXPECT_EQ(uring_->enters(), enters);
+  uring_->Reap();
+  EXPECT_TRUE(fired_);
+  EXPECT_FALSE(uring_->HasCompletions());
+  EXPECT_EQ(uring_->enters(), enters + 1);
+  EXPECT_EQ(event_.Clear(), 10'000u);
+}
+
+TEST_F(UringWatch, WhatWasWrittenBeforeTheWatchIsSeen) {
+  event_.Signal();
+  Watch(event_, &fired_);
+  EXPECT_TRUE(TurnUntil(*uring_, [&] { return fired_; }));
+}
+
+TEST_F(UringWatch, AWatchIsArmedAndAWriteEndsTheSleep) {
+  uring_->Watch(event_.fd(), &fired_);  // armed by what follows
+  std::thread writer([&] { event_.Signal(); });
+  ASSERT_TRUE(SpinUntil([&] {
+    if (!fired_) uring_->SubmitAndWait();
+    uring_->Reap();
+    return fired_;
+  }));
+  writer.join();
+}
+
+TEST_F(UringWatch, EachOfManyHasItsOwnFlag) {
+  struct {
+    EventFd event = *EventFd::Create();
+    bool fired = false;
+  } watched[300];  // more than the submission ring holds
+  for (auto& one : watched) uring_->Watch(one.event.fd(), &one.fired);
+  Settle();
+  for (auto& one : watched) {
+    one.event.Signal();
+    uring_->Reap();
+    for (auto& other : watched) ASSERT_EQ(other.fired, &other == &one);
+    one.fired = false;
+  }
+  for (auto& one : watched) one.event.Signal();  // more than the kernel takes at once
+  Settle();
+  for (auto& one : watched) EXPECT_TRUE(one.fired);
+}
+
+TEST_F(UringWatch, UnwatchedItsFlagIsLeftAloneAtOnce) {
+  for (int submit_before = 0; submit_before < 2; ++submit_before) {
+    fired_ = false;
+    Watch(event_, &fired_);
+    Settle();
+    event_.Signal();  // the completion waits already
+    uring_->Unwatch(event_.fd());
+    if (submit_before != 0) uring_->Submit();
+    fired_ = false;
+    Settle();
+    event_.Signal();
+    EXPECT_FALSE(uring_->HasCompletions());
+    EXPECT_FALSE(fired_);
+    event_.Clear();
+  }
+  uring_->Unwatch(event_.fd());  // harmless
+}
+
+TEST_F(UringWatch, UnwatchedBeforeItWasArmedItNeverIs) {
+  uring_->Watch(event_.fd(), &fired_);
+  uring_->Unwatch(event_.fd());
+  Settle();
+  event_.Signal();
+  EXPECT_FALSE(uring_->HasCompletions());
+  EXPECT_FALSE(fired_);
+}
+
+// The old watch's last completions come when its place may have been given away, or its descriptor
+// number.
+TEST_F(UringWatch, WhatTheKernelStillSaysOfAnOldWatchIsNotTakenForANewOnes) {
+  for (int round = 0; round < 3000; ++round) {
+    bool old_fired = false, new_fired = false;
+    auto old_event = std::make_unique<EventFd>(*EventFd::Create());
+    uring_->Watch(old_event->fd(), &old_fired);
+    if (round % 2 == 0) uring_->Submit();
+    if (round % 3 == 0) old_event->Signal();
+    if (round % 5 == 0) uring_->Submit();
+    old_fired = false;
+    uring_->Unwatch(old_event->fd());
+    if (round % 7 == 0) uring_->Submit();
+    old_event.reset();
+    const EventFd new_event = *EventFd::Create();
+    uring_->Watch(new_event.fd(), &new_fired);
+    Settle();
+    ASSERT_FALSE(old_fired) << "round " << round;
+    ASSERT_FALSE(new_fired) << "round " << round;
+    new_event.Signal();
+    uring_->Reap();
+    ASSERT_TRUE(new_fired) << "round " << round;
+    uring_->Unwatch(new_event.fd());
+  }
+}
+
+// The process's descriptor is not the file: what the ring keeps of it must go, too.
+TEST_F(UringWatch, UnwatchedAndClosedTheFileIsGone) {
+  for (int i = 0; i < 10; ++i) ExpectFileGoneAfterUnwatch();
+}
+
+// The watch that stays is an I/O thread's own, which is as old as the ring. Before Linux 6.13 a
+// watch of a registered file would keep all later ones.
+TEST_F(UringWatch, ClosedFilesAreGoneAlthoughAnOlderWatchStays) {
+  Watch(event_, &fired_);
+  Settle();
+  for (int i = 0; i < 10; ++i) ASSERT_NO_FATAL_FAILURE(ExpectFileGoneAfterUnwatch());
+  for (int i = 0; i < 10; ++i) {
+    Pipe pipe;
+    uring_->UnregisterFile(*uring_->RegisterFile(pipe.read_end.get()));
+    {
+      const UniqueFd closed = std::move(pipe.read_end);
+    }
+    Settle();
+    ASSERT_TRUE(WaitForFd(pipe.write_end.get(), POLLERR));
+  }
+}
+
+// The kernel ends a multishot poll that finds no room for its completion. Unless it is armed again
+// the next write wakes nobody.
+TEST_F(UringWatch, APollThatTheKernelEndsIsArmedAgain) {
+  const UniqueFd null = DevNull();
+  const int file = *uring_->RegisterFile(null.get());
+  Watch(event_, &fired_);
+  Settle();
+  for (int round = 0; round < 3; ++round) {
+    std::vector<TestOp> ops(6000);  // the completion ring holds 4096
+    for (TestOp& op : ops) ASSERT_TRUE(uring_->Push(WriteEntry(file, "x", 1), op));
+    uring_->Submit();
+    event_.Signal();
+    // A submission runs what the kernel has deferred, while there is no room.
+    TestOp last;
+    ASSERT_TRUE(uring_->Push(WriteEntry(file, "x", 1), last));
+    uring_->Submit();
+    fired_ = false;
+    ASSERT_TRUE(TurnUntil(*uring_, [&] { return last.done() && !uring_->HasCompletions(); }));
+    EXPECT_TRUE(fired_);
+    Settle();
+    event_.Clear();
+    Settle();
+    fired_ = false;
+    event_.Signal();
+    EXPECT_TRUE(uring_->HasCompletions());
+    uring_->Reap();
+    EXPECT_TRUE(fired_);
+  }
+}
+
+// The same, with the watch taken away while it is ended.
+TEST_F(UringWatch, APollThatTheKernelEndsWhileItIsUnwatchedGivesItsPlaceBack) {
+  const UniqueFd null = DevNull();
+  const int file = *uring_->RegisterFile(null.get());
+  for (int round = 0; round < 3; ++round) {
+    Watch(event_, &fired_);
+    Settle();
+    std::vector<TestOp> ops(6000);
+    for (TestOp& op : ops) ASSERT_TRUE(uring_->Push(WriteEntry(file, "x", 1), op));
+    uring_->Submit();
+    event_.Signal();
+    uring_->Unwatch(event_.fd());
+    uring_->Submit();
+    fired_ = false;
+    Settle();
+    ASSERT_TRUE(ops.back().done());
+    EXPECT_FALSE(fired_);
+    event_.Signal();
+    EXPECT_FALSE(uring_->HasCompletions());
+    event_.Clear();
+  }
+}
+
+}  // namespace
+}  // namespace ringside

@@ -1,0 +1,76 @@
+// Means to make races between two threads happen.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <sched.h>
+#include <vector>
+
+#include "tests/support/run_on.h"
+
+// TSan slows a race down without seeing more of it by repetition.
+#if defined(__SANITIZE_THREAD__)
+#define RINGSIDE_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RINGSIDE_TSAN 1
+#endif
+#endif
+
+namespace ringside::testing {
+
+#ifdef RINGSIDE_TSAN
+inline constexpr int kRaces = 5'000;
+#else
+inline constexpr int kRaces = 50'000;
+#endif
+
+// Keeps this thread and the I/O thread on processors of their own, where there are two: on one they
+// take turns, and no access races with another.
+class OnTwoProcessors {
+ public:
+  explicit OnTwoProcessors(IoThread& io_thread) {
+    sched_getaffinity(0, sizeof allowed_, &allowed_);
+    std::vector<int> processors;
+    for (int i = 0; i < CPU_SETSIZE; ++i) {
+      if (CPU_ISSET(i, &allowed_)) processors.push_back(i);
+    }
+    Stay(processors.front());
+    RunOn(io_thread, [&] { Stay(processors.back()); });
+  }
+  ~OnTwoProcessors() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
+
+ private:
+  static void Stay(int processor) {
+    cpu_set_t set;
+    CPU_ZERO(&set);
+    CPU_SET(processor, &set);
+    sched_setaffinity(0, sizeof set, &set);
+  }
+  cpu_set_t allowed_;
+};
+
+// Passes time in steps of about a nanosecond.
+inline void Delay(int steps) {
+  for (int i = 0; i < steps; ++i) asm volatile("" : : : "memory");
+}
+
+// Stores of one thread to lines that the other one owns wait their turn in its store buffer, and
+// what it stores next waits behind them, while its loads run ahead. That makes a store that a later
+// load must not overtake visibly late, unless the code under test has the barrier it needs.
+class SlowStores {
+ public:
+  void Queue() { StoreAll(); }      // the thread under test
+  void TakeLines() { StoreAll(); }  // the other one, before
+
+ private:
+  void StoreAll() {
+    for (Line& line : lines_) line.value.store(1, std::memory_order_relaxed);
+  }
+  struct alignas(64) Line {
+    std::atomic<int> value{0};
+  };
+  std::array<Line, 24> lines_;
+};
+
+}  // namespace ringside::testing

@@ -1,0 +1,154 @@
+// A file device with one channel, and requests with memory of their own.
+#pragma once
+
+#include <atomic>
+#include <cstdlib>
+#include <filesystem>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "block/file_device.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/run_on.h"
+#include "tests/support/wait.h"
+
+namespace ringside::testing {
+
+// tmpfs, where io_uring always goes through a worker; and where the tests are built, a disk.
+inline const char* const kTestDirectories[] = {"/dev/shm", "."};
+
+// A file of random name, gone with the object.
+class TempFile {
+ public:
+  explicit TempFile(uint64_t size, const std::string& directory = "/dev/shm")
+      : path_(directory + "/ringside-test-XXXXXX") {
+    fd_ = UniqueFd(Must(mkostemp(path_.data(), O_CLOEXEC), "mkostemp"));
+    Resize(size);
+  }
+  ~TempFile() { unlink(path_.c_str()); }
+  TempFile(const TempFile&) = delete;
+
+  const std::string& path() const { return path_; }
+  int fd() const { return fd_.get(); }
+  void Resize(uint64_t size) { Must(ftruncate(fd(), static_cast<off_t>(size)), "ftruncate"); }
+  void Fill(uint64_t offset, const std::string& text) {
+    Must(static_cast<int>(pwrite(fd(), text.data(), text.size(), static_cast<off_t>(offset))),
+         "pwrite");
+  }
+  std::string Content(uint64_t offset, size_t size) const {
+    std::string text(size, '?');
+    text.resize(static_cast<size_t>(Must(
+        static_cast<int>(pread(fd(), text.data(), size, static_cast<off_t>(offset))), "pread")));
+    return text;
+  }
+
+ private:
+  std::string path_;
+  UniqueFd fd_;
+};
+
+// A request over pieces of aligned memory; `skew` bytes into it, to miss every alignment.
+class TestRequest : public BlockRequest {
+ public:
+  TestRequest(BlockOp what, uint64_t where, std::vector<uint32_t> lengths = {}, size_t skew = 0)
+      : BlockRequest{.op = what, .offset = where} {
+    size_t total = skew;
+    for (const uint32_t length : lengths) total += length;
+    memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (total + 8191) & ~4095ULL)));
+    data_ = memory_.get() + skew;
+    size_ = total - skew;
+    std::byte* at = data_;
+    for (const uint32_t length : lengths) {
+      list_.push_back({.host = at, .length = length, .region = 0});
+      at += length;
+    }
+    segments = list_;
+    result = 1;
+    done = [](BlockRequest& request) { static_cast<TestRequest&>(request).Finished(); };
+  }
+  TestRequest(const TestRequest&) = delete;
+
+  TestRequest& Set(const std::string& text) {
+    text.copy(reinterpret_cast<char*>(data_), size_);
+    return *this;
+  }
+  std::string Text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+
+ private:
+  friend class TestDisk;
+  struct Free {
+    void operator()(std::byte* memory) const { std::free(memory); }
+  };
+  void Finished() {
+    if (in_submit_ != nullptr && *in_submit_) std::abort();  // done from within Submit
+    if (left_->fetch_sub(1) == 1) all_done_->Notify();
+  }
+
+  std::unique_ptr<std::byte, Free> memory_;
+  std::byte* data_ = nullptr;
+  size_t size_ = 0;
+  std::vector<Segment> list_;
+  const bool* in_submit_ = nullptr;
+  std::atomic<int>* left_ = nullptr;
+  BoundedEvent* all_done_ = nullptr;
+};
+
+class TestDisk {
+ public:
+  TestDisk(const FileConfig& config, IoThread::Waiter waiter) {
+    auto device = FileDevice::Create(config, Logger());
+    auto io_thread = IoThread::Start("disk-test", waiter);
+    if (!device.ok() || !io_thread.ok()) {
+      status_ = device.ok() ? io_thread.status() : device.status();
+      return;
+    }
+    device_ = *std::move(device);
+    io_thread_ = *std::move(io_thread);
+    RunOn(*io_thread_, [&] {
+      auto channel = device_->Open(*io_thread_);
+      status_ = channel.status();
+      if (channel.ok()) channel_ = *std::move(channel);
+    });
+  }
+  ~TestDisk() {
+    if (io_thread_ != nullptr) RunOn(*io_thread_, [&] { channel_.reset(); });
+  }
+
+  const absl::Status& status() const { return status_; }
+  FileDevice& device() { return *device_; }
+  IoThread& io_thread() { return *io_thread_; }
+  FileStatistics statistics() const { return device_->statistics().back(); }
+
+  // Submits all in one turn, and waits for all.
+  void Run(const std::vector<TestRequest*>& requests) {
+    std::atomic<int> left(static_cast<int>(requests.size()));
+    BoundedEvent all_done;
+    TaskOf submit([&] {
+      bool in_submit = true;
+      for (TestRequest* request : requests) {
+        request->left_ = &left;
+        request->all_done_ = &all_done;
+        request->in_submit_ = &in_submit;
+        channel_->Submit(*request);
+        request->in_submit_ = nullptr;
+      }
+    });
+    io_thread_->Post(submit);
+    all_done.WaitOrAbort();
+    LetTurn(*io_thread_, 1);
+  }
+  int Run(TestRequest& request) {
+    Run(std::vector<TestRequest*>{&request});
+    return request.result;
+  }
+
+ private:
+  absl::Status status_;
+  std::unique_ptr<FileDevice> device_;
+  std::unique_ptr<IoThread> io_thread_;
+  std::unique_ptr<BlockChannel> channel_;
+};
+
+}  // namespace ringside::testing

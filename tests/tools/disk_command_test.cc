@@ -1,0 +1,201 @@
+// --disk and --stats as users of the ringside command meet them.
+#include <algorithm>
+#include <cerrno>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <thread>
+#include <unistd.h>
+
+#include "absl/strings/str_format.h"
+#include "tests/support/forbid.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/test_machine.h"
+
+namespace ringside {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr size_t kMiB = 1 << 20;
+
+class DiskCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override { SKIP_WITHOUT_KVM(); }
+  ~DiskCommandTest() override { std::filesystem::remove_all(directory_); }
+
+  std::string MakeDisk(const std::string& name, size_t size) const {
+    const std::string path = directory_ / name;
+    std::ofstream(path).close();
+    std::filesystem::resize_file(path, size);
+    return path;
+  }
+  std::string Path(const std::string& name) const { return directory_ / name; }
+
+  static ProcessResult Run(const std::vector<std::string>& options,
+                           const std::string& command_line = "end=poweroff") {
+    std::vector<std::string> command = {RINGSIDE_COMMAND,   "run",       "--kernel",
+                                        RINGSIDE_GUEST_ELF, "--cmdline", command_line};
+    command.insert(command.end(), options.begin(), options.end());
+    return RunProcess(command);
+  }
+
+  // Exit code 2 and one line with `says` in it.
+  static void ExpectRefused(const std::vector<std::string>& options, const std::string& says) {
+    SCOPED_TRACE(::testing::PrintToString(options));
+    const ProcessResult result = Run(options);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.output, "");
+    EXPECT_THAT(result.errors, StartsWith("ringside: error: "));
+    EXPECT_THAT(result.errors, HasSubstr(says));
+    EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
+  }
+  static void ExpectDiskRefused(const std::string& disk, const std::string& says) {
+    ExpectRefused({"--disk", disk}, says);
+  }
+
+ private:
+  static std::filesystem::path MakeDirectory() {
+    std::string name = ::testing::TempDir() + "ringside-XXXXXX";
+    const std::filesystem::path path = mkdtemp(name.data());
+    std::filesystem::permissions(path, std::filesystem::perms(0755));
+    return path;
+  }
+  const std::filesystem::path directory_ = MakeDirectory();
+};
+
+// ---- Bad input ----
+
+TEST_F(DiskCommandTest, RefusesWhatIsNoDiskOption) {
+  const std::string path = "path=" + MakeDisk("a,b", kMiB).insert(Path("a").size(), ",");
+  ExpectDiskRefused("disk.img",
+                    "--disk 'disk.img' is no key=value; a file is given as path=disk.img");
+  ExpectDiskRefused("readonly=on", "has no path=FILE");
+  ExpectDiskRefused(path + ",cahce=none", "--disk 'cahce' is unknown; did you mean 'cache'?");
+  ExpectDiskRefused(path + ",format=qcow2", "--disk 'format' is unknown");
+  ExpectDiskRefused(path + ",cache=writebakc", "'writebakc' is unknown; did you mean 'writeback'?");
+  ExpectDiskRefused(path + ",aio=iouring", "'iouring' is unknown; did you mean 'io_uring'?");
+  ExpectDiskRefused(path + ",readonly=yes", "readonly='yes' is unknown; give on or off");
+  ExpectDiskRefused(path + ",queues=0", "queues='0' cannot be; give 1 to 16");
+  ExpectDiskRefused(path + ",queues=17", "17 queues cannot be; give 1 to 16");
+  ExpectDiskRefused(path + ",serial=" + std::string(21, 's'), "give at most 20 printable");
+  ExpectRefused({"--stats=yaml"}, "--stats 'yaml' is unknown; give table or json");
+}
+
+TEST_F(DiskCommandTest, RefusesWhatIsNoDisk) {
+  ExpectDiskRefused("path=/nonexistent",
+                    "disk '/nonexistent': No such file or directory; make one");
+  ExpectDiskRefused("path=" + Path(""), "is a directory; name a file");
+  ExpectDiskRefused("path=/dev/null", "is neither a regular file nor a block device");
+  ExpectDiskRefused("path=" + MakeDisk("empty", 0), "is empty; give it a size");
+  ExpectDiskRefused("path=" + MakeDisk("odd", 1000), "has 1000 bytes, not a multiple of 512");
+}
+
+TEST_F(DiskCommandTest, RefusesAFileThatAnotherOneWrites) {
+  const std::string path = MakeDisk("disk", kMiB);
+  ExpectRefused({"--disk", "path=" + path, "--disk", "path=" + path}, "is in use");
+
+  const int other = open(path.c_str(), O_RDWR);
+  struct flock lock = {};
+  lock.l_type = F_WRLCK;
+  ASSERT_EQ(fcntl(other, F_OFD_SETLK, &lock), 0);
+  ExpectDiskRefused("path=" + path, "is in use by another process");
+  ExpectDiskRefused("path=" + path + ",readonly=on", "is in use by another process");
+  lock.l_type = F_RDLCK;
+  ASSERT_EQ(fcntl(other, F_OFD_SETLK, &lock), 0);
+  ExpectDiskRefused("path=" + path, "is in use by another process");
+  EXPECT_EQ(Run({"--disk", "path=" + path + ",readonly=on"}).status, 0);
+  close(other);
+}
+
+TEST_F(DiskCommandTest, RefusesAFileItMayNotOpen) {
+  const std::string path = MakeDisk("disk", kMiB);
+  std::filesystem::permissions(path, std::filesystem::perms::none);
+  std::vector<std::string> command;
+  if (geteuid() == 0) {
+    // Root may open everything: as somebody else who may use KVM.
+    struct stat kvm;
+    ASSERT_EQ(stat("/dev/kvm", &kvm), 0);
+    command = {"/usr/bin/setpriv", "--reuid=65534", absl::StrFormat("--regid=%d", kvm.st_gid),
+               "--clear-groups"};
+  }
+  // Copies where anybody may read them: the checkout may lie under /root.
+  for (const char* word : {RINGSIDE_COMMAND, RINGSIDE_GUEST_ELF}) {
+    std::filesystem::copy_file(word, Path(std::filesystem::path(word).filename()));
+  }
+  command.insert(command.end(), {Path("ringside"), "run", "--kernel", Path("guest.elf"), "--disk"});
+  for (const char* mode : {"", ",readonly=on"}) {
+    std::vector<std::string> whole = command;
+    whole.push_back("path=" + path + mode);
+    const ProcessResult result = RunProcess(whole);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_THAT(result.errors, StartsWith("ringside: error: cannot open disk '" + path +
+                                          "': Permission denied; give yourself the right to "));
+    EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
+  }
+}
+
+TEST_F(DiskCommandTest, RefusesAnEngineThatCannotBe) {
+  const std::string path = "path=" + MakeDisk("disk", kMiB);
+  ExpectDiskRefused(path + ",aio=native,cache=writeback", "aio=native needs O_DIRECT");
+  std::thread([&] {
+    testing::Forbid(SYS_io_uring_setup, EPERM);
+    ExpectDiskRefused(path + ",aio=io_uring", "io_uring cannot be used: Operation not permitted");
+  }).join();
+}
+
+TEST_F(DiskCommandTest, TakesAnotherEngineWhereIoUringIsForbiddenAndSaysSo) {
+  const std::string path = "path=" + MakeDisk("disk", 16 * kMiB);
+  ProcessResult result;
+  std::thread([&] {
+    testing::Forbid(SYS_io_uring_setup, EPERM);
+    result = Run({"--disk", path, "--stats"}, "disk=1 end=poweroff");
+  }).join();
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.output, HasSubstr("guest: disk 0 ok "));
+  EXPECT_THAT(result.errors, HasSubstr("io_uring cannot be used: Operation not permitted"));
+  EXPECT_THAT(result.errors, ::testing::ContainsRegex("aio=(native|threads)"));
+}
+
+// ---- Statistics ----
+
+TEST_F(DiskCommandTest, CountsWhatTheGuestDid) {
+  const std::string path = MakeDisk("disk", 16 * kMiB);
+  const ProcessResult result =
+      Run({"--disk", "path=" + path, "--stats", "json"}, "disk=1 end=poweroff");
+  ASSERT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.output, Not(HasSubstr("FAIL")));
+  const nlohmann::json statistics = nlohmann::json::parse(result.errors);
+  const nlohmann::json& disk = statistics["disks"][0];
+  EXPECT_EQ(disk["path"], path);
+  const nlohmann::json& queue = disk["queues"][0];
+  EXPECT_GT(queue["reads"], 100);
+  EXPECT_GT(queue["writes"], 100);
+  EXPECT_GT(queue["flushes"], 0);
+  EXPECT_GT(queue["bytes_written"], uint64_t{kMiB});
+  // The guest counts its own kicks, and says how many.
+  EXPECT_THAT(result.output, HasSubstr("kicks=" + queue["kicks"].dump()));
+  EXPECT_GT(queue["interrupts"], 0);
+  EXPECT_EQ(queue["batches"],
+            queue["interrupts"].get<int>() + queue["interrupts_suppressed"].get<int>());
+  EXPECT_GT(statistics["io_threads"][0]["turns"], 0);
+  EXPECT_GT(statistics["vcpus"][0]["exits"]["io"], 0);
+}
+
+TEST_F(DiskCommandTest, PrintsATableForPeople) {
+  const ProcessResult result =
+      Run({"--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--stats"}, "disk=1 end=poweroff");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.errors, HasSubstr("queue 0"));
+  EXPECT_THAT(result.errors, HasSubstr("vCPU 0 exits: "));
+}
+
+}  // namespace
+}  // namespace ringside

@@ -1,0 +1,101 @@
+#include "tools/statistics_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_format.h"
+#include "base/size.h"
+
+namespace ringside {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void AppendQueue(std::string& table, const std::string& name, const QueueStatistics& queue) {
+  absl::StrAppendFormat(&table, "  %-10s %9d %9d %8d %8d %7d %9s %9s %7d %9d %9d %9d %9d\n", name,
+                        queue.reads, queue.writes, queue.flushes, queue.discards, queue.others,
+                        FormatSize(queue.bytes_read), FormatSize(queue.bytes_written), queue.errors,
+                        queue.kicks, queue.kicks_suppressed(), queue.interrupts,
+                        queue.interrupts_suppressed());
+}
+
+Json QueueJson(const QueueStatistics& queue) {
+  return {{"requests", queue.requests()},
+          {"reads", queue.reads},
+          {"writes", queue.writes},
+          {"flushes", queue.flushes},
+          {"discards", queue.discards},
+          {"others", queue.others},
+          {"bytes_read", queue.bytes_read},
+          {"bytes_written", queue.bytes_written},
+          {"errors", queue.errors},
+          {"kicks", queue.kicks},
+          {"kicks_suppressed", queue.kicks_suppressed()},
+          {"batches", queue.batches},
+          {"interrupts", queue.interrupts},
+          {"interrupts_suppressed", queue.interrupts_suppressed()}};
+}
+
+}  // namespace
+
+std::string StatisticsTable(const MachineStatistics& statistics) {
+  std::string table;
+  for (const DiskStatistics& disk : statistics.disks) {
+    absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s, %d bounced, %d short, %d retried",
+                          disk.path, disk.cache, disk.engine.empty() ? "unused" : disk.engine,
+                          disk.bounced, disk.short_transfers, disk.retries);
+    if (disk.submit_calls > 0) {
+      absl::StrAppendFormat(&table, ", %d submission calls", disk.submit_calls);
+    }
+    absl::StrAppendFormat(&table, "\n  %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %9s %9s %9s\n", "",
+                          "reads", "writes", "flushes", "discards", "others", "read", "written",
+                          "errors", "kicks", "(spared)", "interrupts", "(spared)");
+    for (size_t index = 0; index < disk.queues.size(); ++index) {
+      AppendQueue(table, absl::StrFormat("queue %d", index), disk.queues[index]);
+    }
+  }
+  for (const IoThreadStatistics& thread : statistics.io_threads) {
+    absl::StrAppendFormat(&table, "I/O thread %s (%s): %d turns, %d sleeps, %d io_uring_enter\n",
+                          thread.name, thread.waiter, thread.turns, thread.sleeps,
+                          thread.io_uring_enters);
+  }
+  for (size_t id = 0; id < statistics.vcpus.size(); ++id) {
+    absl::StrAppendFormat(&table, "vCPU %d exits:", id);
+    for (const ExitCount& exit : statistics.vcpus[id].exits) {
+      absl::StrAppendFormat(&table, " %s=%d", exit.reason, exit.count);
+    }
+    table += '\n';
+  }
+  return table;
+}
+
+std::string StatisticsJson(const MachineStatistics& statistics) {
+  Json json = {{"disks", Json::array()}, {"io_threads", Json::array()}, {"vcpus", Json::array()}};
+  for (const DiskStatistics& disk : statistics.disks) {
+    Json queues = Json::array();
+    for (const QueueStatistics& queue : disk.queues) queues.push_back(QueueJson(queue));
+    json["disks"].push_back({{"path", disk.path},
+                             {"cache", disk.cache},
+                             {"aio", disk.engine},
+                             {"bounced", disk.bounced},
+                             {"short_transfers", disk.short_transfers},
+                             {"retries", disk.retries},
+                             {"submit_calls", disk.submit_calls},
+                             {"queues", queues}});
+  }
+  for (const IoThreadStatistics& thread : statistics.io_threads) {
+    json["io_threads"].push_back({{"name", thread.name},
+                                  {"waiter", thread.waiter},
+                                  {"turns", thread.turns},
+                                  {"sleeps", thread.sleeps},
+                                  {"io_uring_enters", thread.io_uring_enters}});
+  }
+  for (const VcpuStatistics& vcpu : statistics.vcpus) {
+    Json exits = Json::object();
+    for (const ExitCount& exit : vcpu.exits) exits[exit.reason] = exit.count;
+    json["vcpus"].push_back({{"exits", exits}});
+  }
+  // A path may hold any bytes.
+  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace ringside

@@ -1,0 +1,13 @@
+// A machine's statistics as a table for people, or as JSON.
+#pragma once
+
+#include <string>
+
+#include "vmm/statistics.h"
+
+namespace ringside {
+
+std::string StatisticsTable(const MachineStatistics& statistics);
+std::string StatisticsJson(const MachineStatistics& statistics);  // one object, indented
+
+}  // namespace ringside

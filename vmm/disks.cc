@@ -1,0 +1,130 @@
+#include "vmm/disks.h"
+
+#include <algorithm>
+
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+// What the bus has room for, beside the host bridge and the entropy device.
+constexpr size_t kMaxDisks = PciHost::kDevices - 2;
+constexpr char kIoThreadName[] = "io-disk";
+// Mass storage, SCSI: what guests that look at classes expect of a virtio disk.
+constexpr uint32_t kClassCode = 0x010000;
+
+absl::Status CheckSerial(const std::string& serial) {
+  const bool printable =
+      std::ranges::all_of(serial, [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
+  if (serial.size() <= kBlkIdSize && printable) return absl::OkStatus();
+  return BadInput("serial '%s' cannot be; give at most %d printable ASCII characters", serial,
+                  kBlkIdSize);
+}
+
+absl::Status CheckQueues(uint16_t queues) {
+  if (queues <= VirtioBlk::kMaxQueues) return absl::OkStatus();
+  return BadInput("%d queues cannot be; give 1 to %d", queues, VirtioBlk::kMaxQueues);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> configs,
+                                                   Logger log) {
+  std::unique_ptr<Disks> disks(new Disks(log));
+  if (configs.empty()) return disks;
+  if (configs.size() > kMaxDisks) {
+    return BadInput("%d disks cannot be; a machine takes %d", configs.size(), kMaxDisks);
+  }
+  for (const DiskConfig& config : configs) {
+    RINGSIDE_RETURN_IF_ERROR(CheckSerial(config.serial));
+    RINGSIDE_RETURN_IF_ERROR(CheckQueues(config.queues));
+    Disk disk = {.config = config, .name = absl::StrFormat("disk%d", disks->disks_.size())};
+    RINGSIDE_ASSIGN_OR_RETURN(disk.file, FileDevice::Create(config.file, log));
+    disks->disks_.push_back(std::move(disk));
+  }
+  RINGSIDE_RETURN_IF_ERROR(disks->StartIoThread(configs));
+  return disks;
+}
+
+absl::Status Disks::StartIoThread(std::span<const DiskConfig> configs) {
+  const auto asks_for = [configs](Engine engine) {
+    return std::ranges::any_of(
+        configs, [engine](const DiskConfig& config) { return config.file.aio == engine; });
+  };
+  if (asks_for(Engine::kIoUring) || asks_for(Engine::kAuto)) {
+    auto io_thread = IoThread::Start(kIoThreadName, IoThread::Waiter::kUring);
+    if (io_thread.ok()) {
+      io_thread_ = *std::move(io_thread);
+      return absl::OkStatus();
+    }
+    if (asks_for(Engine::kIoUring)) return io_thread.status();
+    log_.Log(Severity::kWarning, "%s", Message(io_thread.status()));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(io_thread_, IoThread::Start(kIoThreadName));
+  return absl::OkStatus();
+}
+
+absl::Status Disks::Plug(uint32_t cpus, const GuestMemory& memory, PciPlatform& platform,
+                         PciHost& pci_host) {
+  const auto queue_per_cpu = static_cast<uint16_t>(std::min<uint32_t>(cpus, VirtioBlk::kMaxQueues));
+  for (Disk& disk : disks_) {
+    const DiskConfig& config = disk.config;
+    const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
+                                 .queues = config.queues != 0 ? config.queues : queue_per_cpu};
+    disk.kicks.resize(blk.queues);
+    disk.blk = std::make_unique<VirtioBlk>(*disk.file, memory,
+                                           std::vector<IoThread*>{io_thread_.get()}, blk);
+    RINGSIDE_ASSIGN_OR_RETURN(
+        disk.pci,
+        VirtioPci::Create(*disk.blk, kClassCode,
+                          absl::StrFormat("%s (%s)", disk.name, config.file.path), platform, log_));
+    RINGSIDE_RETURN_IF_ERROR(pci_host.Add(*disk.pci));
+  }
+  return absl::OkStatus();
+}
+
+void Disks::Stop() {
+  for (const Disk& disk : disks_) {
+    if (disk.pci != nullptr) disk.pci->transport().ResetAndWait();
+  }
+}
+
+void Disks::Collect(MachineStatistics& statistics) {
+  for (Disk& disk : disks_) {
+    DiskStatistics& result = statistics.disks.emplace_back();
+    result.path = disk.config.file.path;
+    result.cache = CacheModeName(disk.file->cache_mode());
+    for (const FileStatistics& channel : disk.file->statistics()) {
+      result.engine = EngineName(channel.engine);
+      result.bounced += channel.bounced;
+      result.short_transfers += channel.short_transfers;
+      result.retries += channel.retries;
+      result.submit_calls += channel.submit_calls;
+    }
+    for (uint16_t index = 0; index < disk.kicks.size(); ++index) {
+      const BlkQueueStats& queue = disk.blk->stats(index);
+      // Taking the counter costs a kick that comes right now nothing: its write is the wake-up.
+      disk.kicks[index] += disk.pci->transport().kick(index).Clear();
+      result.queues.push_back({.reads = queue.reads.Get(),
+                               .writes = queue.writes.Get(),
+                               .flushes = queue.flushes.Get(),
+                               .discards = queue.discards.Get(),
+                               .others = queue.others.Get(),
+                               .bytes_read = queue.bytes_read.Get(),
+                               .bytes_written = queue.bytes_written.Get(),
+                               .errors = queue.errors.Get(),
+                               .kicks = disk.kicks[index],
+                               .batches = queue.batches.Get(),
+                               .interrupts = queue.interrupts.Get()});
+    }
+  }
+  if (io_thread_ == nullptr) return;
+  const Uring* uring = io_thread_->uring();
+  statistics.io_threads.push_back({.name = kIoThreadName,
+                                   .waiter = uring != nullptr ? "io_uring" : "epoll",
+                                   .turns = io_thread_->stats().turns.Get(),
+                                   .sleeps = io_thread_->stats().sleeps.Get(),
+                                   .io_uring_enters = uring != nullptr ? uring->enters() : 0});
+}
+
+}  // namespace ringside

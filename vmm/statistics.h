@@ -1,0 +1,59 @@
+// What a machine has done, as numbers: for people (`ringside run --stats`), benchmarks and tests.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace ringside {
+
+struct QueueStatistics {
+  uint64_t reads = 0, writes = 0, flushes = 0, discards = 0, others = 0;
+  uint64_t bytes_read = 0, bytes_written = 0;
+  uint64_t errors = 0;
+  uint64_t kicks = 0;       // of the guest's driver
+  uint64_t batches = 0;     // publications of completed requests
+  uint64_t interrupts = 0;  // of those, the ones the driver wanted to hear of
+
+  uint64_t requests() const { return reads + writes + flushes + discards + others; }
+  // Requests that cost the guest no kick of their own, and batches that cost it no interrupt.
+  uint64_t kicks_suppressed() const { return requests() > kicks ? requests() - kicks : 0; }
+  uint64_t interrupts_suppressed() const { return batches - interrupts; }
+};
+
+struct DiskStatistics {
+  std::string path;
+  std::string cache;
+  std::string engine;  // empty: the guest never used the disk
+  uint64_t bounced = 0;
+  uint64_t short_transfers = 0;
+  uint64_t retries = 0;
+  uint64_t submit_calls = 0;
+  std::vector<QueueStatistics> queues;
+};
+
+struct IoThreadStatistics {
+  std::string name;
+  std::string waiter;  // "io_uring" or "epoll"
+  uint64_t turns = 0;
+  uint64_t sleeps = 0;
+  uint64_t io_uring_enters = 0;
+};
+
+struct ExitCount {
+  const char* reason;
+  uint64_t count;
+};
+
+struct VcpuStatistics {
+  std::vector<ExitCount> exits;  // returns of KVM_RUN, by reason
+};
+
+struct MachineStatistics {
+  std::vector<DiskStatistics> disks;
+  std::vector<IoThreadStatistics> io_threads;
+  std::vector<VcpuStatistics> vcpus;
+};
+
+}  // namespace ringside

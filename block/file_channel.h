@@ -1,7 +1,8 @@
 // What the engines have in common: requests become operations, operations make steps, and what
 // needs no I/O is done in a later turn all the same.
 //
-// Threads: the I/O thread's. The target and the counters outlive the channel.
+// Threads: the I/O thread's. The target and the counters outlive the channel, which gives the
+// counters back.
 #pragma once
 
 #include "block/block_device.h"
@@ -13,6 +14,7 @@ class FileChannel : public BlockChannel {
  protected:
   FileChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters)
       : io_thread_(io_thread), context_{.target = target, .counters = counters} {}
+  ~FileChannel() override { counters().taken.store(false, std::memory_order_release); }
 
   void Begin(FileOp& op, BlockRequest& request) { Proceed(op, op.Start(request, context_)); }
   // Not from within Submit or Issue.

@@ -39,11 +39,17 @@ const char* EngineName(Engine engine) {
   return "unknown";
 }
 
-FileCounters& FileCountersList::Add(Engine engine) {
-  auto entry = std::make_unique<Entry>();
-  entry->engine = engine;
+FileCounters& FileCountersList::Take(Engine engine) {
   const MutexLock lock(mutex_);
-  return entries_.emplace_back(std::move(entry))->counters;
+  for (const std::unique_ptr<Entry>& entry : entries_) {
+    if (entry->engine == engine &&
+        !entry->counters.taken.exchange(true, std::memory_order_acquire)) {
+      return entry->counters;
+    }
+  }
+  FileCounters& counters = entries_.emplace_back(std::make_unique<Entry>(engine))->counters;
+  counters.taken.store(true, std::memory_order_relaxed);
+  return counters;
 }
 
 std::vector<FileStatistics> FileCountersList::Read() const {
@@ -102,11 +108,19 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::OpenEngine(Engine engi
         "aio=threads",
         config_.path));
   }
-  if (config_.aio == Engine::kAuto && engine != Engine::kIoUring) {
+  if (config_.aio == Engine::kAuto && engine != Engine::kIoUring && !said_engine_.exchange(true)) {
     logger_.Log(Severity::kInfo, "disk '%s': no io_uring here; using aio=%s", config_.path,
                 EngineName(engine));
   }
-  FileCounters& counters = counters_->Add(engine);
+  FileCounters& counters = counters_->Take(engine);
+  auto channel = MakeChannel(engine, io_thread, counters);
+  if (!channel.ok()) counters.taken.store(false, std::memory_order_release);
+  return channel;
+}
+
+absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::MakeChannel(Engine engine,
+                                                                      IoThread& io_thread,
+                                                                      FileCounters& counters) {
   switch (engine) {
     case Engine::kIoUring:
       return UringChannel::Create(io_thread, *target_, counters);

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -52,7 +53,7 @@ struct FileConfig {
 const char* CacheModeName(CacheMode mode);
 const char* EngineName(Engine engine);
 
-// What one channel has done since it was opened.
+// What channels have done.
 struct FileStatistics {
   Engine engine = Engine::kAuto;
   std::array<uint64_t, 5> requests = {};  // by BlockOp; taken, not necessarily done
@@ -65,6 +66,7 @@ struct FileStatistics {
   uint64_t submit_calls = 0;     // system calls of its own to submit; a ring's are the I/O thread's
 };
 
+struct FileCounters;
 struct FileTarget;
 class FileChannel;
 class FileCountersList;
@@ -84,12 +86,14 @@ class FileDevice final : public BlockDevice {
   // within `done`.
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
 
-  // One entry a channel, closed ones too.
+  // Of all channels there have been; those of one engine, one after the other, in one entry.
   std::vector<FileStatistics> statistics() const;
 
  private:
   FileDevice(const FileConfig& config, Logger logger);
   absl::StatusOr<std::unique_ptr<BlockChannel>> OpenEngine(Engine engine, IoThread& io_thread);
+  absl::StatusOr<std::unique_ptr<BlockChannel>> MakeChannel(Engine engine, IoThread& io_thread,
+                                                            FileCounters& counters);
 
   const FileConfig config_;
   const Logger logger_;
@@ -98,6 +102,7 @@ class FileDevice final : public BlockDevice {
   std::unique_ptr<FileTarget> target_;
   std::unique_ptr<FileCountersList> counters_;
   std::unique_ptr<WorkerPool> workers_;
+  std::atomic<bool> said_engine_{false};
 };
 
 }  // namespace ringside

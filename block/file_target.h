@@ -1,7 +1,7 @@
 // What operations need to know of an open file, and what they count.
 //
-// Threads: FileTarget is shared by all channels of a device; FileCounters are written by one
-// channel's thread and read by any.
+// Threads: FileTarget is shared by all channels of a device; FileCounters are written by the thread
+// of the one channel that has them, and read by any.
 #pragma once
 
 #include <array>
@@ -38,6 +38,9 @@ struct FileTarget {
 };
 
 struct FileCounters {
+  // Release when a channel gives them back, acquire when the next one gets them: it goes on
+  // counting where the other stopped.
+  std::atomic<bool> taken{false};
   std::array<Counter, 5> requests;  // by BlockOp
   Counter bytes_read;
   Counter bytes_written;
@@ -48,15 +51,18 @@ struct FileCounters {
   Counter submit_calls;
 };
 
-// The counters of all channels a device has had: they outlive the channels.
+// The counters of all channels a device has had. They outlive the channels, and serve the next
+// ones: a guest resets its disk as often as it likes.
 class FileCountersList {
  public:
-  FileCounters& Add(Engine engine);
+  // Until their `taken` is false again.
+  FileCounters& Take(Engine engine);
   std::vector<FileStatistics> Read() const;
 
  private:
   struct Entry {
-    Engine engine;
+    explicit Entry(Engine of) : engine(of) {}
+    const Engine engine;
     FileCounters counters;
   };
   mutable Mutex mutex_;

@@ -14,6 +14,8 @@ constexpr uint8_t kDriverBits = VirtioTransport::kAcknowledge | VirtioTransport:
                                 VirtioTransport::kDriverOk | VirtioTransport::kFeaturesOk |
                                 VirtioTransport::kFailed;
 
+constexpr int kMaxComplaints = 10;
+
 bool IsPowerOfTwo(uint16_t size) {
   return size != 0 && (size & (size - 1)) == 0;
 }
@@ -199,8 +201,12 @@ bool VirtioTransport::MarkNeedsReset() {
   return true;
 }
 
-void VirtioTransport::LogNeedsReset(std::string_view why) const {
-  log_.Log(Severity::kWarning, "%s: stopped until its driver resets it: %s", name_, why);
+// A driver may break the device and reset it for ever: the log is the host's.
+void VirtioTransport::LogNeedsReset(std::string_view why) {
+  const int count = complaints_.fetch_add(1, std::memory_order_relaxed) + 1;
+  if (count > kMaxComplaints) return;
+  log_.Log(Severity::kWarning, "%s: stopped until its driver resets it: %s%s", name_, why,
+           count == kMaxComplaints ? " (no more of these are logged)" : "");
 }
 
 // Features.

@@ -133,7 +133,7 @@ class VirtioTransport final : private VirtioEvents {
   void NeedsReset(std::string_view why) override;
   // Returns whether this is news.
   bool MarkNeedsReset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void LogNeedsReset(std::string_view why) const;
+  void LogNeedsReset(std::string_view why);
 
   // Returns whether the device has to be reset first; the rest is FinishReset's.
   bool BeginReset() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -160,6 +160,7 @@ class VirtioTransport final : private VirtioEvents {
   std::deque<Port> ports_;  // by queue; constant once created
   InterruptLine config_interrupt_{isr_, kIsrConfig};
   ResetDone done_{*this};
+  std::atomic<int> complaints_{0};  // logged so far
 
   Mutex calls_ ABSL_ACQUIRED_BEFORE(mutex_);  // one call of the device at a time
   mutable Mutex mutex_;

@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 
 #include "tests/support/recording_log.h"
+#include "tests/support/run_on.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_disk.h"
 #include "tests/support/waiters.h"
@@ -16,6 +17,7 @@ namespace ringside {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::RunOn;
 using testing::TempFile;
 
 absl::Status Create(const FileConfig& config) {
@@ -173,6 +175,25 @@ TEST(FileDeviceTest, ChoosesTheEngineByWhatThereIs) {
                                IoThread::Waiter::kEpoll);
   EXPECT_TRUE(absl::IsFailedPrecondition(disk.status()));
   EXPECT_THAT(Text(disk.status()), HasSubstr("aio=threads"));
+}
+
+// A guest may reset its disk for ever.
+TEST(FileDeviceTest, CountsOnInTheSamePlaceHoweverOftenAChannelIsOpened) {
+  const TempFile file(4096);
+  testing::RecordingLog log;
+  auto device =
+      FileDevice::Create({.path = file.path(), .cache = CacheMode::kWriteback}, Logger(&log));
+  ASSERT_TRUE(device.ok()) << device.status();
+  auto io_thread = IoThread::Start("disk-test");
+  ASSERT_TRUE(io_thread.ok()) << io_thread.status();
+  RunOn(**io_thread, [&] {
+    for (int i = 0; i < 100; ++i) EXPECT_TRUE((*device)->Open(**io_thread).ok());
+    const auto first = (*device)->Open(**io_thread);
+    const auto second = (*device)->Open(**io_thread);
+    EXPECT_TRUE(first.ok() && second.ok());
+  });
+  EXPECT_EQ((*device)->statistics().size(), 2u);
+  EXPECT_EQ(log.lines().size(), 1u);
 }
 
 // A loop device over a file, with sectors of the given size.

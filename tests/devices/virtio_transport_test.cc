@@ -328,5 +328,17 @@ TEST_F(VirtioTransportTest, ConfigurationWritesCarryWhatWasAgreed) {
   EXPECT_EQ(read[0], std::byte{7});
 }
 
+// The log is the host's: a driver that breaks its device and resets it for ever fills it no further.
+TEST_F(VirtioTransportTest, ComplainsAFewTimesOnly) {
+  for (int i = 0; i < 100; ++i) {
+    Run();
+    device_.events->NeedsReset("a test");
+    ASSERT_EQ(transport_->status(), kRunning | Transport::kNeedsReset);
+    transport_->ResetAndWait();
+  }
+  ASSERT_EQ(log_.lines().size(), 10u);
+  EXPECT_NE(log_.lines().back().find("no more of these"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ringside

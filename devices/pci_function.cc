@@ -26,8 +26,9 @@ constexpr uint16_t kInterruptDisable = 1 << 10;
 // Section 6.2.3.
 constexpr uint16_t kCapabilitiesList = 1 << 4;
 
-constexpr uint64_t kMinBar = 4096;
-constexpr uint64_t kMaxBar = uint64_t{1} << 31;
+// What assertions hold.
+[[maybe_unused]] constexpr uint64_t kMinBar = 4096;
+[[maybe_unused]] constexpr uint64_t kMaxBar = uint64_t{1} << 31;
 
 constexpr uint32_t BarOffset(size_t index) {
   return kFirstBar + static_cast<uint32_t>(index * sizeof(uint32_t));

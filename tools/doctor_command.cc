@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "poll/uring.h"
 #include "tools/exit_codes.h"
 #include "vmm/host_probe.h"
 #include "vmm/kvm.h"
@@ -21,6 +22,8 @@ class Report {
     std::printf("  LACK  %s\n", line.c_str());
     all_good_ = false;
   }
+  // Works, but another way would be better.
+  void Slow(const std::string& line) { std::printf("  slow  %s\n", line.c_str()); }
   bool all_good() const { return all_good_; }
 
  private:
@@ -61,6 +64,15 @@ void CheckRing0(const Kvm& kvm, Report& report) {
   }
 }
 
+void CheckDisks(Report& report) {
+  if (const auto uring = Uring::Create(); uring.ok()) {
+    report.Good("io_uring is there");
+  } else {
+    report.Slow(
+        absl::StrFormat("%s; disks will use Linux AIO or threads", Message(uring.status())));
+  }
+}
+
 }  // namespace
 
 int DoctorCommand() {
@@ -74,6 +86,8 @@ int DoctorCommand() {
     CheckCapabilities(*kvm, report);
     CheckRing0(*kvm, report);
   }
+  std::printf("Disks\n");
+  CheckDisks(report);
   std::printf(report.all_good() ? "This host runs Linux guests.\n"
                                 : "This host does not run Linux guests as it is.\n");
   return report.all_good() ? kExitOk : kExitBadInput;

@@ -164,6 +164,16 @@ TEST_F(DiskCommandTest, TakesAnotherEngineWhereIoUringIsForbiddenAndSaysSo) {
   EXPECT_THAT(result.errors, ::testing::ContainsRegex("aio=(native|threads)"));
 }
 
+TEST_F(DiskCommandTest, DoctorSaysWhetherThereIsIoUring) {
+  EXPECT_THAT(RunProcess({RINGSIDE_COMMAND, "doctor"}).output,
+              HasSubstr("ok    io_uring is there"));
+  std::thread([] {
+    testing::Forbid(SYS_io_uring_setup, EPERM);
+    EXPECT_THAT(RunProcess({RINGSIDE_COMMAND, "doctor"}).output,
+                HasSubstr("slow  io_uring cannot be used: Operation not permitted"));
+  }).join();
+}
+
 // ---- Statistics ----
 
 TEST_F(DiskCommandTest, CountsWhatTheGuestDid) {

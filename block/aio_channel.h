@@ -50,15 +50,6 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
     AioChannel& channel_;
   };
 
-  class SubmitBatch final : public Hook {
-   public:
-    explicit SubmitBatch(AioChannel& channel) : channel_(channel) {}
-    void Run() override { channel_.SubmitWaiting(); }
-
-   private:
-    AioChannel& channel_;
-  };
-
   // What io_setup maps and calls aio_context_t.
   struct Ring {
     uint32_t id;
@@ -95,7 +86,7 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
   FileOpQueue waiting_;
   WorkerClient workers_;
   Completions completions_;
-  SubmitBatch submit_{*this};
+  HookTo<AioChannel, &AioChannel::SubmitWaiting> submit_{*this};
 };
 
 }  // namespace ringside

@@ -27,15 +27,6 @@ class FileChannel : public BlockChannel {
   FileCounters& counters() { return context_.counters; }
 
  private:
-  class Completer final : public Hook {
-   public:
-    explicit Completer(FileChannel& channel) : channel_(channel) {}
-    void Run() override { channel_.RunLater(); }
-
-   private:
-    FileChannel& channel_;
-  };
-
   // Starts op.step(), and calls StepDone with its result later.
   virtual void Issue(FileOp& op) = 0;
   // The operation may be used for another request.
@@ -50,7 +41,7 @@ class FileChannel : public BlockChannel {
   FileOpQueue finished_;  // to be reported by completer_
   FileOpQueue failed_;    // whose step has ended without being started
   FileOpQueue want_bounce_;
-  Completer completer_{*this};
+  HookTo<FileChannel, &FileChannel::RunLater> completer_{*this};
 };
 
 }  // namespace ringside

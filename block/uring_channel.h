@@ -29,29 +29,19 @@ class UringChannel final : public FileChannel {
     Op* next_free = nullptr;
   };
 
-  // Pushes again what the ring had no room for.
-  class Retry final : public Hook {
-   public:
-    explicit Retry(UringChannel& channel) : channel_(channel) {}
-    void Run() override { channel_.PushWaiting(); }
-
-   private:
-    UringChannel& channel_;
-  };
-
   UringChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters, int file)
       : FileChannel(io_thread, target, counters), ring_(*io_thread.uring()), file_(file) {}
 
   void Issue(FileOp& op) override;
   void Recycle(FileOp& op) override { ops_.Give(static_cast<Op&>(op)); }
   bool Push(Op& op);
-  void PushWaiting();
+  void PushWaiting();  // what the ring had no room for
 
   Uring& ring_;
   const int file_;
   SlabPool<Op> ops_;
   FileOpQueue waiting_;
-  Retry retry_{*this};
+  HookTo<UringChannel, &UringChannel::PushWaiting> retry_{*this};
 };
 
 }  // namespace ringside

@@ -118,15 +118,6 @@ class VirtioTransport final : private VirtioEvents {
     EventFd kick;
     InterruptLine call;
   };
-  class ResetDone final : public Task {
-   public:
-    explicit ResetDone(VirtioTransport& transport) : transport_(transport) {}
-    void Run() override { transport_.FinishReset(); }
-
-   private:
-    VirtioTransport& transport_;
-  };
-
   VirtioTransport(VirtioDevice& device, std::string name, Logger log,
                   std::vector<const EventFd*> vectors);
 
@@ -159,7 +150,7 @@ class VirtioTransport final : private VirtioEvents {
   std::atomic<uint8_t> isr_{0};
   std::deque<Port> ports_;  // by queue; constant once created
   InterruptLine config_interrupt_{isr_, kIsrConfig};
-  ResetDone done_{*this};
+  TaskTo<VirtioTransport, &VirtioTransport::FinishReset> done_{*this};
   std::atomic<int> complaints_{0};  // logged so far
 
   Mutex calls_ ABSL_ACQUIRED_BEFORE(mutex_);  // one call of the device at a time

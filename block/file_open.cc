@@ -21,6 +21,7 @@ namespace {
 
 constexpr uint32_t kSector = 512;
 constexpr uint32_t kMaxLogicalBlock = 4096;
+constexpr size_t kProbeSize = size_t{2} * kMaxLogicalBlock;
 
 // What O_DIRECT asks for.
 struct DirectAlignment {
@@ -242,7 +243,7 @@ absl::StatusOr<DirectAlignment> Opening::FindAlignment() const {
 
 absl::StatusOr<DirectAlignment> Opening::ProbeAlignment() const {
   const std::unique_ptr<void, decltype(&std::free)> buffer(
-      std::aligned_alloc(2 * kMaxLogicalBlock, 2 * kMaxLogicalBlock), &std::free);
+      std::aligned_alloc(kProbeSize, kProbeSize), &std::free);
   if (buffer == nullptr) return absl::ResourceExhaustedError("no memory to probe " + name_);
   for (const uint32_t unit : {kSector, kMaxLogicalBlock}) {
     // Aligned to the unit and to no more.
@@ -298,6 +299,16 @@ uint64_t Opening::DiscardGranularity() const {
 }
 
 }  // namespace
+
+// Closing the descriptor is not enough: a ring in which the file was registered holds it, and with
+// it the lock, for a while longer, and who starts the next machine at once would be refused.
+FileTarget::~FileTarget() {
+  if (!fd.valid()) return;
+  struct flock lock = {};
+  lock.l_type = F_UNLCK;
+  lock.l_whence = SEEK_SET;
+  fcntl(fd.get(), F_OFD_SETLK, &lock);
+}
 
 absl::StatusOr<OpenedFile> OpenFile(const FileConfig& config, Logger logger) {
   return Opening(config, logger).Run();

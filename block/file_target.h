@@ -19,6 +19,9 @@
 namespace ringside {
 
 struct FileTarget {
+  // Gives the lock back.
+  ~FileTarget();
+
   UniqueFd fd;
   uint64_t size = 0;
   bool read_only = false;

@@ -83,8 +83,9 @@ uint32_t Msix::ReadWord(uint64_t offset) const {
       return entry.data;
     case kControl:
       return entry.control;
+    default:
+      return 0;  // not reached: offsets are whole words
   }
-  return 0;  // not reached: offsets are whole words
 }
 
 bool Msix::WriteWord(uint64_t offset, uint32_t value) {
@@ -100,8 +101,9 @@ bool Msix::WriteWord(uint64_t offset, uint32_t value) {
     case kControl:
       entry.control = value & kMasked;
       return false;
+    default:
+      return false;  // not reached: offsets are whole words
   }
-  return false;  // not reached: offsets are whole words
 }
 
 void Msix::Table::Read(uint64_t offset, std::span<std::byte> data) {

@@ -106,6 +106,7 @@ absl::StatusOr<std::unique_ptr<VirtioPci>> VirtioPci::Create(VirtioDevice& devic
       std::unique_ptr<Msix> msix,
       Msix::Create(static_cast<uint16_t>(device.queue_count() + 1), platform));
   std::vector<const EventFd*> vectors;
+  vectors.reserve(msix->size());
   for (uint16_t i = 0; i < msix->size(); ++i) vectors.push_back(msix->event(i));
   RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<VirtioTransport> transport,
                             VirtioTransport::Create(device, name, log, std::move(vectors)));

@@ -49,8 +49,8 @@ class VirtioRng::Queue final : public Source {
 
   void Run() override {
     uint64_t given = 0;
-    DescriptorChain chain;
     for (uint16_t i = 0; i < queue_.size() && given < kTurnBytes; ++i) {
+      DescriptorChain chain;
       if (queue_.Take(std::span(&chain, 1)) == 0 || !queue_.Walk(chain, buffers_)) break;
       const uint32_t written = Fill();
       if (written == 0) break;

@@ -1,6 +1,7 @@
 // Opening a disk: what is refused and how, what the guest is told, who locks out whom.
 #include "block/file_device.h"
 
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <linux/loop.h>
 #include <sys/ioctl.h>
@@ -88,6 +89,24 @@ TEST(FileDeviceTest, AWriterIsAloneReadersAreNot) {
   ASSERT_TRUE(reader.ok());
   EXPECT_TRUE(Create(read).ok());
   EXPECT_TRUE(absl::IsFailedPrecondition(Create(write)));
+}
+
+// As a ring does for a while after the file was unregistered.
+TEST(FileDeviceTest, ItsLockGoesWithItThoughTheKernelHoldsTheFile) {
+  const TempFile file(4096);
+  UniqueFd held;
+  {
+    auto device = FileDevice::Create({.path = file.path()}, Logger());
+    ASSERT_TRUE(device.ok());
+    for (int fd = 0; fd < 1024; ++fd) {
+      std::error_code error;
+      const auto target =
+          std::filesystem::read_symlink(absl::StrFormat("/proc/self/fd/%d", fd), error);
+      if (target == file.path() && fd != file.fd()) held = UniqueFd(dup(fd));
+    }
+    ASSERT_TRUE(held.valid());
+  }
+  EXPECT_TRUE(Create({.path = file.path()}).ok());
 }
 
 TEST(FileDeviceTest, TellsWhatTheGuestNeeds) {

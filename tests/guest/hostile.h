@@ -81,7 +81,7 @@ const HostileMemory& Memory();
 // What became of a request that deserved no answer.
 enum class Outcome { kNothing, kNeedsReset, kAnswered };
 std::string_view Name(Outcome outcome);
-// Waits until the device wants a reset or has used an entry since `used_index`, but not for long.
+// Waits, with a limit, until the device wants a reset or has used an entry since `used_index`.
 Outcome AwaitOutcome(VirtioBlk& disk, uint16_t used_index);
 
 // Makes the next available entry `head` and kicks, whether or not a kick is wanted.

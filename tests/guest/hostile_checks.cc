@@ -98,7 +98,7 @@ const HostileMemory& Memory() {
 
 Outcome AwaitOutcome(VirtioBlk& disk, uint16_t used_index) {
   const auto answered = [&] { return disk.queue().used_index() != used_index; };
-  SpinUntil([&] { return answered() || disk.pci().NeedsReset(); }, 10 * kAMoment);
+  SpinUntil([&] { return answered() || disk.pci().NeedsReset(); });
   if (disk.pci().NeedsReset()) return Outcome::kNeedsReset;
   return answered() ? Outcome::kAnswered : Outcome::kNothing;
 }

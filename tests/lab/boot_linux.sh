@@ -23,7 +23,7 @@ EOF
         printf '%s\n' "$end" >&3
         finish
     else
-        fail "no prompt in three tries"
+        fail "no prompt"
     fi
 
     [ "$code" = "$expected" ] || fail "exit code $code after '$end', expected $expected"

@@ -7,9 +7,7 @@ set -u
 ringside=$1 kernel=$2 initrd=$3 entry=$4 memory=$5
 . "$(dirname "$0")/common.sh"
 
-# boot CPUS END EXIT_CODE
-boot() {
-    cpus=$1 end=$2 expected=$3
+run_guest() {
     if start_until 'ringside# ' $ringside run --kernel "$kernel" --initrd "$initrd" \
         --entry "$entry" --cpus "$cpus" --memory "${memory}M"; then
         cat >&3 <<'EOF'
@@ -25,7 +23,12 @@ EOF
     else
         fail "no prompt"
     fi
+}
 
+# boot CPUS END EXIT_CODE
+boot() {
+    cpus=$1 end=$2 expected=$3
+    to_the_end run_guest
     [ "$code" = "$expected" ] || fail "exit code $code after '$end', expected $expected"
     [ "$(value cpus)" = "$cpus" ] || fail "the guest sees $(value cpus) CPUs, expected $cpus"
     seen=$(value memory)

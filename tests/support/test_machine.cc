@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "absl/time/clock.h"
+#include "tests/support/wait.h"
 
 namespace ringside {
 
@@ -35,7 +36,7 @@ std::string TestConsole::Output() const {
 }
 
 bool TestConsole::WaitFor(std::string_view text) const {
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  const absl::Time deadline = absl::Now() + testing::kWaitLimit;
   while (absl::Now() < deadline) {
     if (Output().find(text) != std::string::npos) return true;
     absl::SleepFor(absl::Milliseconds(1));

@@ -24,7 +24,8 @@ class TestConsole {
   void Type(std::string_view text) const;
   // All output so far.
   std::string Output() const;
-  // Waits until the output holds `text`, at most ten seconds.
+  // Waits until the output holds `text`, at most kWaitLimit: a host that is short of processors can
+  // spend seconds in one KVM_SET_GSI_ROUTING.
   bool WaitFor(std::string_view text) const;
 
  private:

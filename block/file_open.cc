@@ -13,6 +13,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/status.h"
 #include "block/op_memory.h"
 
@@ -21,6 +23,10 @@ namespace {
 
 constexpr uint32_t kSector = 512;
 constexpr uint32_t kMaxLogicalBlock = 4096;
+// The kernel lets go of a killed process's io_uring, and of the files in it, up to 50 ms after the
+// process: who takes its place at once waits a little.
+constexpr int kLockTries = 20;
+constexpr absl::Duration kLockPause = absl::Milliseconds(10);
 constexpr size_t kProbeSize = size_t{2} * kMaxLogicalBlock;
 
 // What O_DIRECT asks for.
@@ -163,18 +169,23 @@ absl::Status Opening::Lock() const {
   struct flock lock = {};
   lock.l_type = static_cast<short>(config_.read_only ? F_RDLCK : F_WRLCK);
   lock.l_whence = SEEK_SET;  // from 0 on for 0 bytes: all of it, however long it becomes
-  int result = 0;
-  do {
-    result = fcntl(fd_.get(), F_OFD_SETLK, &lock);
-  } while (result != 0 && errno == EINTR);
-  if (result == 0) return absl::OkStatus();
-  if (errno == EAGAIN || errno == EACCES) {
+  int error = 0;
+  for (int i = 0; i < kLockTries; ++i) {
+    if (fcntl(fd_.get(), F_OFD_SETLK, &lock) == 0) return absl::OkStatus();
+    error = errno;
+    if (error == EAGAIN || error == EACCES) {
+      absl::SleepFor(kLockPause);
+    } else if (error != EINTR) {
+      break;
+    }
+  }
+  if (error == EAGAIN || error == EACCES) {
     return absl::FailedPreconditionError(
         absl::StrFormat("%s is in use by another process, or twice in this machine; %s", name_,
                         config_.read_only ? "end who writes to it"
                                           : "end who uses it, or use readonly=on in all of them"));
   }
-  return ErrnoError(errno, "cannot lock " + name_, "its file system must have file locks");
+  return ErrnoError(error, "cannot lock " + name_, "its file system must have file locks");
 }
 
 absl::Status Opening::ChooseCache() {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "base/sync.h"
 
 namespace ringside {
 namespace {
@@ -50,22 +51,37 @@ struct VirtioBlk::Config {
   uint8_t unused1[3];
 };
 
-// The device's share of one I/O thread. Made and destroyed with a reset in between; everything else
-// happens on the thread.
+// The device's share of one I/O thread. Queues come with an activation and go with the reset; the
+// channel stays, so that a guest that resets for ever does not make the host open and close.
 class VirtioBlk::Part {
  public:
-  Part(VirtioBlk& device, IoThread& io_thread, uint64_t features, VirtioEvents& events)
-      : device_(device), io_thread_(io_thread), features_(features), events_(events) {}
+  Part(VirtioBlk& device, IoThread& io_thread) : device_(device), io_thread_(io_thread) {}
+  ~Part() {
+    if (channel_ == nullptr) return;
+    io_thread_.Post(close_);
+    closed_.Wait();
+  }
 
-  void Add(const QueueSetup& setup) { setups_.push_back(setup); }
-  void Start() { io_thread_.Post(start_); }
+  // From the activation on, until the reset is done, all else happens on the I/O thread.
+  void Start(uint64_t features, VirtioEvents& events, std::vector<QueueSetup> setups) {
+    features_ = features;
+    events_ = &events;
+    setups_ = std::move(setups);
+    io_thread_.Post(start_);
+  }
   void Stop() { io_thread_.Post(stop_); }
 
  private:
+  absl::Status OpenChannel() {
+    if (channel_ != nullptr) return absl::OkStatus();
+    RINGSIDE_ASSIGN_OR_RETURN(channel_, device_.disk_.Open(io_thread_));
+    return absl::OkStatus();
+  }
+
   void StartHere() {
-    auto channel = device_.disk_.Open(io_thread_);
-    if (!channel.ok()) return events_.NeedsReset(Message(channel.status()));
-    channel_ = *std::move(channel);
+    if (const absl::Status status = OpenChannel(); !status.ok()) {
+      return events_->NeedsReset(Message(status));
+    }
     for (const QueueSetup& setup : setups_) {
       queues_.push_back(
           std::make_unique<BlkQueue>(BlkQueue::Parts{.memory = device_.memory_,
@@ -74,13 +90,13 @@ class VirtioBlk::Part {
                                                      .disk = device_.view_,
                                                      .write_back = device_.write_back_,
                                                      .stats = device_.stats_[setup.index],
-                                                     .events = events_,
+                                                     .events = *events_,
                                                      .idle_hook = idle_hook_},
                                      setup, features_));
       if (const absl::Status status = io_thread_.Attach(*queues_.back(), Phase::kSubmit);
           !status.ok()) {
         queues_.pop_back();
-        return events_.NeedsReset(Message(status));
+        return events_->NeedsReset(Message(status));
       }
     }
   }
@@ -97,33 +113,38 @@ class VirtioBlk::Part {
   void EndIfIdle() {
     if (!std::ranges::all_of(queues_, [](const auto& queue) { return queue->idle(); })) return;
     queues_.clear();
-    channel_.reset();
     device_.PartIsDown();
+  }
+
+  void CloseHere() {
+    channel_.reset();
+    closed_.Notify();
   }
 
   VirtioBlk& device_;
   IoThread& io_thread_;
-  const uint64_t features_;
-  VirtioEvents& events_;
+  uint64_t features_ = 0;
+  VirtioEvents* events_ = nullptr;
   std::vector<QueueSetup> setups_;
   std::unique_ptr<BlockChannel> channel_;
   std::vector<std::unique_ptr<BlkQueue>> queues_;
   TaskTo<Part, &Part::StartHere> start_{*this};
   TaskTo<Part, &Part::StopHere> stop_{*this};
+  TaskTo<Part, &Part::CloseHere> close_{*this};
+  Event closed_;
   HookTo<Part, &Part::EndIfIdle> idle_hook_{*this};
 };
 
 VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,
-                     std::vector<IoThread*> io_threads, const VirtioBlkConfig& config)
-    : disk_(disk),
-      memory_(memory),
-      io_threads_(std::move(io_threads)),
-      stats_(config.queues),
-      writeback_(disk.info().write_back) {
+                     const std::vector<IoThread*>& io_threads, const VirtioBlkConfig& config)
+    : disk_(disk), memory_(memory), stats_(config.queues), writeback_(disk.info().write_back) {
   view_.info = disk.info();
   std::ranges::copy_n(config.serial.begin(),
                       static_cast<ptrdiff_t>(std::min(config.serial.size(), view_.id.size())),
                       view_.id.begin());
+  for (IoThread* io_thread : io_threads) {
+    parts_.push_back(std::make_unique<Part>(*this, *io_thread));
+  }
 }
 
 VirtioBlk::~VirtioBlk() = default;
@@ -189,13 +210,12 @@ void VirtioBlk::Activate(uint64_t features, std::span<const QueueSetup> queues,
   view_.discard = (features & kDiscard) != 0;
   view_.write_zeroes = (features & kWriteZeroes) != 0;
   SetWriteBack(features);
-  parts_.clear();
-  for (IoThread* io_thread : io_threads_) {
-    parts_.push_back(std::make_unique<Part>(*this, *io_thread, features, events));
-  }
-  for (const QueueSetup& queue : queues) parts_[queue.index % parts_.size()]->Add(queue);
+  std::vector<std::vector<QueueSetup>> of_part(parts_.size());
+  for (const QueueSetup& queue : queues) of_part[queue.index % parts_.size()].push_back(queue);
   parts_up_.store(parts_.size(), std::memory_order_relaxed);
-  for (const auto& part : parts_) part->Start();
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    parts_[i]->Start(features, events, std::move(of_part[i]));
+  }
 }
 
 void VirtioBlk::Reset(Task& done) {

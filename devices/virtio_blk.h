@@ -29,7 +29,7 @@ class VirtioBlk final : public VirtioDevice {
   static constexpr uint16_t kQueueSize = 256;
 
   // `io_threads` is not empty.
-  VirtioBlk(BlockDevice& disk, const GuestMemory& memory, std::vector<IoThread*> io_threads,
+  VirtioBlk(BlockDevice& disk, const GuestMemory& memory, const std::vector<IoThread*>& io_threads,
             const VirtioBlkConfig& config);
   ~VirtioBlk() override;
 
@@ -54,12 +54,11 @@ class VirtioBlk final : public VirtioDevice {
 
   BlockDevice& disk_;
   const GuestMemory& memory_;
-  const std::vector<IoThread*> io_threads_;
   BlkView view_;
-  std::vector<BlkQueueStats> stats_;    // by queue
-  std::atomic<uint8_t> writeback_;      // the configuration field
-  std::atomic<bool> write_back_{true};  // what it and the features make of writes
-  std::vector<std::unique_ptr<Part>> parts_;
+  std::vector<BlkQueueStats> stats_;          // by queue
+  std::atomic<uint8_t> writeback_;            // the configuration field
+  std::atomic<bool> write_back_{true};        // what it and the features make of writes
+  std::vector<std::unique_ptr<Part>> parts_;  // by I/O thread
   std::atomic<size_t> parts_up_{0};
   Task* reset_done_ = nullptr;
 };

@@ -101,7 +101,7 @@ void Disks::Collect(MachineStatistics& statistics) {
       result.retries += channel.retries;
       result.submit_calls += channel.submit_calls;
     }
-    for (uint16_t index = 0; index < disk.kicks.size(); ++index) {
+    for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
       const BlkQueueStats& queue = disk.blk->stats(index);
       // Taking the counter costs a kick that comes right now nothing: its write is the wake-up.
       disk.kicks[index] += disk.pci->transport().kick(index).Clear();

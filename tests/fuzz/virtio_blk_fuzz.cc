@@ -131,7 +131,7 @@ class Run {
     TaskOf task([&] { done.Notify(); });
     device_.Reset(task);
     done.WaitOrAbort();
-    Check(disk_.channels() == 0, "a device that is reset has no channel");
+    Check(disk_.channels() == 1, "a device keeps its channel, and one only");
   }
   void WriteCacheField() {
     const auto value = static_cast<std::byte>(input_.Byte() % 2);

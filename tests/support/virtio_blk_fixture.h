@@ -100,6 +100,7 @@ class VirtioBlkFixture : public ::testing::Test {
   // Threads may be there already.
   void Make(const Setting& setting) {
     setting_ = setting;
+    device_.reset();  // before the disk it has a channel to
     disk_ = std::make_unique<MemoryDisk>(setting.info);
     while (threads_.size() < setting.threads) {
       threads_.push_back(*IoThread::Start("test", setting.waiter));

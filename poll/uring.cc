@@ -174,8 +174,8 @@ void Uring::CompleteWatch(size_t slot, int32_t result, uint32_t flags) {
   Watched& watched = watched_[slot];
   if (watched.fired != nullptr) *watched.fired = true;
   if ((flags & IORING_CQE_F_MORE) != 0) return;
-  // The kernel has ended the poll, as it may at any time: the next write would go unseen. Errors are
-  // for good, such as that of a descriptor that is none.
+  // The kernel has ended the poll, as it may at any time: the next write would go unseen. Errors
+  // are for good, such as that of a descriptor that is none.
   watched.armed = false;
   watched.must_cancel = false;
   watched.must_arm = watched.fd >= 0 && result >= 0;

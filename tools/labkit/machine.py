@@ -29,6 +29,10 @@ _LIBC = ctypes.CDLL(None)
 _PR_SET_PDEATHSIG = 1
 
 
+class L1Stopped(LabError):
+    """L1 is gone before the command has ended."""
+
+
 class TimeLimit(Exception):
     """The time given with --timeout is over."""
 
@@ -149,7 +153,7 @@ class Machine:
         while any(source in self._sources for source in (self._control, *self._sinks)):
             self._pass_on_once()
         if self.status is None:
-            raise LabError(self._why_qemu_ended())
+            raise L1Stopped(self._why_qemu_ended())
         return self.status
 
     def _log_tail(self):

@@ -10,12 +10,7 @@ BlkQueue::BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t feature
     : Source(setup.kick->fd()),
       parts_(parts),
       call_(*setup.call),
-      queue_(parts.memory, {.size = setup.size,
-                            .descriptor_area = setup.descriptor_area,
-                            .driver_area = setup.driver_area,
-                            .device_area = setup.device_area,
-                            .indirect = (features & kVirtioRingIndirectDesc) != 0,
-                            .event_idx = (features & kVirtioRingEventIdx) != 0}),
+      queue_(parts.memory, RingLayout(setup, features)),
       slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * setup.size)) {
   ReportIfBroken();
 }
@@ -139,10 +134,9 @@ Segment* BlkQueue::PopSegments() {
   return segments;
 }
 
+// Once: a broken queue has no work, so nobody comes here again.
 void BlkQueue::ReportIfBroken() {
-  if (queue_.error() == nullptr || reported_) return;
-  reported_ = true;
-  parts_.events.NeedsReset(queue_.error());
+  if (queue_.error() != nullptr) parts_.events.NeedsReset(queue_.error());
 }
 
 }  // namespace ringside

@@ -91,7 +91,6 @@ class BlkQueue final : public Source {
   HookTo<BlkQueue, &BlkQueue::Publish> publish_hook_{*this};
   size_t submitted_ = 0;  // requests the channel has
   bool stopped_ = false;
-  bool reported_ = false;
 };
 
 }  // namespace ringside

@@ -137,7 +137,10 @@ class VirtioBlk::Part {
 
 VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,
                      const std::vector<IoThread*>& io_threads, const VirtioBlkConfig& config)
-    : disk_(disk), memory_(memory), stats_(config.queues), writeback_(disk.info().write_back) {
+    : disk_(disk),
+      memory_(memory),
+      stats_(config.queues),
+      writeback_field_(disk.info().write_back) {
   view_.info = disk.info();
   std::ranges::copy_n(config.serial.begin(),
                       static_cast<ptrdiff_t>(std::min(config.serial.size(), view_.id.size())),
@@ -168,7 +171,7 @@ VirtioBlk::Config VirtioBlk::MakeConfig() const {
   config.physical_block_exp = static_cast<uint8_t>(std::bit_width(std::max(per_physical, 1u)) - 1);
   config.min_io_size = static_cast<uint16_t>(std::clamp(per_physical, 1u, 0xffffu));
   config.opt_io_size = info.optimal_io / info.logical_block;
-  config.writeback = writeback_.load(std::memory_order_relaxed);
+  config.writeback = writeback_field_;
   config.num_queues = queue_count();
   config.max_discard_sectors = kMaxDiscardSectors;
   config.max_discard_seg = kMaxDiscardRanges;
@@ -194,13 +197,13 @@ void VirtioBlk::WriteConfig(uint64_t offset, std::span<const std::byte> data, ui
   if (offset != offsetof(Config, writeback) || data.size() != 1 || (features & kConfigWce) == 0) {
     return;
   }
-  writeback_.store(data[0] != std::byte{0}, std::memory_order_relaxed);
+  writeback_field_ = data[0] != std::byte{0};
   SetWriteBack(features);
 }
 
 // Section 5.2.6.2: a driver that knows neither of flushes nor of the field relies on every write.
 void VirtioBlk::SetWriteBack(uint64_t features) {
-  const bool field = writeback_.load(std::memory_order_relaxed) != 0;
+  const bool field = writeback_field_ != 0;
   write_back_.store((features & kConfigWce) != 0 ? field : field && (features & kFlush) != 0,
                     std::memory_order_relaxed);
 }
@@ -220,7 +223,7 @@ void VirtioBlk::Activate(uint64_t features, std::span<const QueueSetup> queues,
 
 void VirtioBlk::Reset(Task& done) {
   // Anew with the next driver, which may not know of the field.
-  writeback_.store(disk_.info().write_back, std::memory_order_relaxed);
+  writeback_field_ = disk_.info().write_back;
   reset_done_ = &done;
   for (const auto& part : parts_) part->Stop();
 }

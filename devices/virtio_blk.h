@@ -56,7 +56,7 @@ class VirtioBlk final : public VirtioDevice {
   const GuestMemory& memory_;
   BlkView view_;
   std::vector<BlkQueueStats> stats_;          // by queue
-  std::atomic<uint8_t> writeback_;            // the configuration field
+  uint8_t writeback_field_;                   // of the configuration
   std::atomic<bool> write_back_{true};        // what it and the features make of writes
   std::vector<std::unique_ptr<Part>> parts_;  // by I/O thread
   std::atomic<size_t> parts_up_{0};

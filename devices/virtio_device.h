@@ -13,6 +13,7 @@
 
 #include "base/fd.h"
 #include "devices/interrupt.h"
+#include "devices/virtqueue.h"
 #include "poll/io_thread.h"
 
 namespace ringside {
@@ -32,6 +33,16 @@ struct QueueSetup {
   const EventFd* kick = nullptr;
   const InterruptLine* call = nullptr;
 };
+
+// The ring of a queue, with the features that were negotiated.
+inline Virtqueue::Layout RingLayout(const QueueSetup& setup, uint64_t features) {
+  return {.size = setup.size,
+          .descriptor_area = setup.descriptor_area,
+          .driver_area = setup.driver_area,
+          .device_area = setup.device_area,
+          .indirect = (features & kVirtioRingIndirectDesc) != 0,
+          .event_idx = (features & kVirtioRingEventIdx) != 0};
+}
 
 // What a running device tells its transport. Any thread.
 class VirtioEvents {

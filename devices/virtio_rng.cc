@@ -5,7 +5,6 @@
 #include <sys/random.h>
 
 #include "base/status.h"
-#include "devices/virtqueue.h"
 
 namespace ringside {
 namespace {
@@ -34,12 +33,7 @@ class VirtioRng::Queue final : public Source {
       : Source(setup.kick->fd()),
         call_(*setup.call),
         events_(events),
-        queue_(memory, {.size = setup.size,
-                        .descriptor_area = setup.descriptor_area,
-                        .driver_area = setup.driver_area,
-                        .device_area = setup.device_area,
-                        .indirect = (features & kVirtioRingIndirectDesc) != 0,
-                        .event_idx = (features & kVirtioRingEventIdx) != 0}) {
+        queue_(memory, RingLayout(setup, features)) {
     ReportIfBroken();
   }
 
@@ -83,17 +77,15 @@ class VirtioRng::Queue final : public Source {
     return written;
   }
 
+  // Once: a broken queue has no work, so nobody comes here again.
   void ReportIfBroken() {
-    if (queue_.error() == nullptr || reported_) return;
-    reported_ = true;
-    events_.NeedsReset(queue_.error());
+    if (queue_.error() != nullptr) events_.NeedsReset(queue_.error());
   }
 
   const InterruptLine& call_;
   VirtioEvents& events_;
   Virtqueue queue_;
   ChainBuffers buffers_;  // of the chain at hand
-  bool reported_ = false;
 };
 
 VirtioRng::VirtioRng(const GuestMemory& memory, IoThread& io_thread)

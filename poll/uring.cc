@@ -182,16 +182,18 @@ void Uring::CompleteWatch(size_t slot, int32_t result, uint32_t flags) {
   watches_changed_ |= watched.must_arm;
 }
 
-bool Uring::HasCompletions() const {
-  // The flags say that completions wait in the kernel: deferred, or overflown.
+// Deferred, or overflown.
+bool Uring::KernelHoldsCompletions() const {
   const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
-  return io_uring_cq_ready(&ring_) != 0 ||
-         (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+  return (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+}
+
+bool Uring::HasCompletions() const {
+  return io_uring_cq_ready(&ring_) != 0 || KernelHoldsCompletions();
 }
 
 void Uring::Reap() {
-  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
-  if ((flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0) {
+  if (KernelHoldsCompletions()) {
     enters_.Add();
     io_uring_get_events(&ring_);
   }

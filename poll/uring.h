@@ -72,6 +72,7 @@ class Uring {
   Uring() = default;
   absl::Status SetUp();
   absl::Status Restrict();
+  bool KernelHoldsCompletions() const;
   io_uring_sqe* NextEntry();
   void PushWatches();
   void CompleteWatch(size_t slot, int32_t result, uint32_t flags);

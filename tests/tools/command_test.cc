@@ -10,15 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/directories.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_machine.h"
 
 namespace ringside {
 namespace {
 
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::StartsWith;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 ProcessResult Ringside(std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), RINGSIDE_COMMAND);
@@ -34,18 +35,11 @@ std::string ReadFile(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// A directory that goes with the process, open to other users.
-const std::filesystem::path& TemporaryDirectory() {
-  static const struct Directory {
-    Directory() {
-      std::string name = testing::TempDir() + "ringside-XXXXXX";
-      path = mkdtemp(name.data());
-      std::filesystem::permissions(path, std::filesystem::perms(0755));
-    }
-    ~Directory() { std::filesystem::remove_all(path); }
-    std::filesystem::path path;
-  } directory;
-  return directory.path;
+// It goes with the process, and other users may look in.
+const testing::TempDirectory& TemporaryDirectory() {
+  static const testing::TempDirectory directory;
+  directory.OpenToAll();
+  return directory;
 }
 
 std::string MakeFile(const std::string& name, const std::string& content) {
@@ -55,7 +49,7 @@ std::string MakeFile(const std::string& name, const std::string& content) {
 }
 
 std::string CopyToTemporary(const std::filesystem::path& path) {
-  const std::filesystem::path copy = TemporaryDirectory() / path.filename();
+  const std::string copy = TemporaryDirectory() / path.filename();
   std::filesystem::copy_file(path, copy, std::filesystem::copy_options::overwrite_existing);
   return copy;
 }
@@ -68,7 +62,7 @@ struct BadInputRow {
   const char* says;
 };
 
-class BadInputTest : public testing::TestWithParam<BadInputRow> {};
+class BadInputTest : public ::testing::TestWithParam<BadInputRow> {};
 
 TEST_P(BadInputTest, IsRefusedInOneLineWithCode2) {
   SKIP_WITHOUT_KVM();
@@ -84,7 +78,7 @@ const std::string kGuest = RINGSIDE_GUEST_ELF;
 
 INSTANTIATE_TEST_SUITE_P(
     , BadInputTest,
-    testing::Values(
+    ::testing::Values(
         BadInputRow{"NoCommand", {}, "no command given"},
         BadInputRow{"UnknownCommand", {"rnu"}, "'rnu' is unknown; did you mean 'run'?"},
         BadInputRow{"UnknownOption",
@@ -171,7 +165,7 @@ TEST(CommandTest, DoctorSaysWhetherRing0IsNative) {
   const ProcessResult result = Ringside({"doctor"});
   EXPECT_THAT(result.output, HasSubstr("ok    /dev/kvm is there and permitted"));
   EXPECT_THAT(result.output, HasSubstr("ns an instruction"));
-  EXPECT_THAT(result.status, testing::AnyOf(0, 2));
+  EXPECT_THAT(result.status, ::testing::AnyOf(0, 2));
 }
 
 // ---- Exit codes ----
@@ -220,8 +214,8 @@ TEST(TimingTest, IsOneLineOnStandardError) {
   std::vector<std::string> command = GuestCommand("end=poweroff");
   command.push_back("--timing");
   EXPECT_THAT(RunProcess(command).errors,
-              testing::MatchesRegex("timing: first KVM_RUN [0-9.]+ ms after main, at monotonic "
-                                    "[0-9]+ ns; resident beyond guest memory [0-9.]+ MiB\n"));
+              ::testing::MatchesRegex("timing: first KVM_RUN [0-9.]+ ms after main, at monotonic "
+                                      "[0-9]+ ns; resident beyond guest memory [0-9.]+ MiB\n"));
 }
 
 // ---- The terminal ----
@@ -238,7 +232,7 @@ struct WayOut {
   int status;
 };
 
-class WayOutTest : public testing::TestWithParam<WayOut> {};
+class WayOutTest : public ::testing::TestWithParam<WayOut> {};
 
 TEST_P(WayOutTest, TheTerminalIsRawWhileTheGuestRunsAndRestoredAfter) {
   SKIP_WITHOUT_KVM();
@@ -255,7 +249,7 @@ constexpr char kEchoThenPowerOff[] = "echo=1 end=poweroff";
 
 INSTANTIATE_TEST_SUITE_P(
     , WayOutTest,
-    testing::Values(
+    ::testing::Values(
         WayOut{"PowerOff", kEchoThenPowerOff, [](TerminalProcess& p) { p.Type("bye\n"); }, 0},
         WayOut{"Crash", "echo=1 end=internal", [](TerminalProcess& p) { p.Type("bye\n"); }, 4},
         WayOut{"DetachKey", kEchoThenPowerOff, [](TerminalProcess& p) { p.Type("\x1d"); }, 0},

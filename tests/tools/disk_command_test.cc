@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
+#include "tests/support/directories.h"
 #include "tests/support/forbid.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_machine.h"
@@ -28,8 +29,10 @@ constexpr size_t kMiB = 1 << 20;
 
 class DiskCommandTest : public ::testing::Test {
  protected:
-  void SetUp() override { SKIP_WITHOUT_KVM(); }
-  ~DiskCommandTest() override { std::filesystem::remove_all(directory_); }
+  void SetUp() override {
+    SKIP_WITHOUT_KVM();
+    directory_.OpenToAll();
+  }
 
   std::string MakeDisk(const std::string& name, size_t size) const {
     const std::string path = directory_ / name;
@@ -62,13 +65,7 @@ class DiskCommandTest : public ::testing::Test {
   }
 
  private:
-  static std::filesystem::path MakeDirectory() {
-    std::string name = ::testing::TempDir() + "ringside-XXXXXX";
-    const std::filesystem::path path = mkdtemp(name.data());
-    std::filesystem::permissions(path, std::filesystem::perms(0755));
-    return path;
-  }
-  const std::filesystem::path directory_ = MakeDirectory();
+  const testing::TempDirectory directory_;
 };
 
 // ---- Bad input ----

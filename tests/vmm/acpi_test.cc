@@ -3,7 +3,6 @@
 #include "vmm/acpi.h"
 
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,6 +12,7 @@
 #include <sstream>
 
 #include "devices/power.h"
+#include "tests/support/directories.h"
 #include "tests/support/guest_memory.h"
 #include "tests/support/image_builder.h"
 #include "tests/support/subprocess.h"
@@ -212,12 +212,6 @@ TEST(AcpiTest, McfgCoversTheConfigurationWindow) {  // PCI Firmware 3.3 section 
 
 class DisassemblyTest : public ::testing::Test {
  protected:
-  DisassemblyTest() {
-    std::string directory = ::testing::TempDir() + "ringside-acpi-XXXXXX";
-    directory_ = mkdtemp(directory.data());
-  }
-  ~DisassemblyTest() override { std::filesystem::remove_all(directory_); }
-
   // iasl's source of a table; its messages go to `messages_`.
   std::string Disassemble(const Table& table) {
     const std::string path = directory_ / "table";
@@ -242,7 +236,7 @@ class DisassemblyTest : public ::testing::Test {
     return complaints;
   }
 
-  std::filesystem::path directory_;
+  const testing::TempDirectory directory_;
   std::string messages_;
 };
 

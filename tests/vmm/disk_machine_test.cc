@@ -1,7 +1,6 @@
 // Disks as a guest without firmware meets them: whole machines on this host's KVM, running the
 // bare-metal guest of tests/guest, whose disk_checks.cc and hostile_*.cc say what it does.
 #include <algorithm>
-#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -12,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "tests/guest/pattern.h"
+#include "tests/support/directories.h"
 #include "tests/support/test_disk.h"
 #include "tests/support/test_machine.h"
 #include "vmm/machine.h"
@@ -27,6 +27,7 @@ namespace ringside {
 namespace {
 
 using ::testing::ContainsRegex;
+using testing::CountEntries;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::TempFile;
@@ -303,12 +304,6 @@ INSTANTIATE_TEST_SUITE_P(, HostileDriverTest,
                          [](const auto& info) { return EngineName(info.param); });
 
 // ---- Pulling the plug ----
-
-size_t CountEntries(const char* directory) {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++count;
-  return count;
-}
 
 TEST_F(DiskMachineTest, StoppingWithRequestsInFlightNeitherHangsNorLeaks) {
   const TempFile image(64 * kMiB, kDirectory);

@@ -1,7 +1,6 @@
 #include "vmm/image_file.h"
 
 #include <fcntl.h>
-#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <span>
@@ -9,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tests/support/directories.h"
 #include "tests/support/image_builder.h"
 #include "tests/support/status_matchers.h"
 
@@ -19,12 +19,6 @@ using ::testing::HasSubstr;
 
 class ImageFileTest : public ::testing::Test {
  protected:
-  ImageFileTest() {
-    std::string directory = ::testing::TempDir() + "ringside-image-file-XXXXXX";
-    directory_ = mkdtemp(directory.data());
-  }
-  ~ImageFileTest() override { std::filesystem::remove_all(directory_); }
-
   std::string Path(const char* name) const { return directory_ / name; }
   std::string MakeFile(const char* name, const Bytes& content) const {
     const UniqueFd fd(open(Path(name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644));
@@ -33,7 +27,7 @@ class ImageFileTest : public ::testing::Test {
     return Path(name);
   }
 
-  std::filesystem::path directory_;
+  const testing::TempDirectory directory_;
 };
 
 Bytes Read(const ImageFile& file, uint64_t offset, size_t size) {
@@ -67,8 +61,8 @@ TEST_F(ImageFileTest, MissingFileIsNotFoundAndNamed) {
 }
 
 TEST_F(ImageFileTest, DirectoryIsRefused) {
-  EXPECT_THAT(ImageFile::Open("kernel", directory_).status(),
-              IsBadInput("kernel '" + directory_.string() + "'", "is a directory"));
+  EXPECT_THAT(ImageFile::Open("kernel", directory_.path()).status(),
+              IsBadInput("kernel '" + directory_.path().string() + "'", "is a directory"));
 }
 
 // Opening it must not wait for a writer either: then this test would never end.
@@ -91,7 +85,7 @@ TEST_F(ImageFileTest, EmptyFileIsRefused) {
 TEST_F(ImageFileTest, ForbiddenFileIsPermissionDeniedAndNamed) {
   const std::string path = MakeFile("secret", {1});
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
-  ASSERT_EQ(chmod(directory_.c_str(), 0755), 0);
+  directory_.OpenToAll();
   // Root may read everything: look at it as "nobody" (this thread only; nothing happens for
   // others).
   constexpr uid_t kNobody = 65534;

@@ -2,7 +2,6 @@
 #include "vmm/machine.h"
 
 #include <csignal>
-#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -12,23 +11,19 @@
 
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "tests/support/directories.h"
 #include "tests/support/test_machine.h"
 
 namespace ringside {
 namespace {
 
-using testing::ContainsRegex;
-using testing::HasSubstr;
-using testing::Not;
+using ::testing::ContainsRegex;
+using testing::CountEntries;
+using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kGiB = 1 << 30;
-
-size_t CountEntries(const char* directory) {
-  size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(directory)) ++count;
-  return count;
-}
 
 // A file whose bytes add up to a known sum.
 class TemporaryFile {
@@ -42,10 +37,10 @@ class TemporaryFile {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_ = testing::TempDir() + "ringside-XXXXXX";
+  std::string path_ = ::testing::TempDir() + "ringside-XXXXXX";
 };
 
-class MachineTest : public testing::Test {
+class MachineTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_KVM(); }
 
@@ -54,7 +49,7 @@ class MachineTest : public testing::Test {
 
 // ---- Booting, by each entry ----
 
-class MachineEntryTest : public testing::TestWithParam<BootProtocol> {
+class MachineEntryTest : public ::testing::TestWithParam<BootProtocol> {
  protected:
   void SetUp() override { SKIP_WITHOUT_KVM(); }
 
@@ -99,7 +94,7 @@ TEST_P(MachineEntryTest, FindsItsInitrdAtTheTopOfMemory) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, MachineEntryTest,
-                         testing::Values(BootProtocol::kPvh, BootProtocol::kLinux),
+                         ::testing::Values(BootProtocol::kPvh, BootProtocol::kLinux),
                          [](const auto& info) {
                            return info.param == BootProtocol::kPvh ? "Pvh" : "Linux";
                          });
@@ -302,7 +297,7 @@ struct BadConfig {
   const char* says;
 };
 
-class BadConfigTest : public testing::TestWithParam<BadConfig> {
+class BadConfigTest : public ::testing::TestWithParam<BadConfig> {
  protected:
   void SetUp() override { SKIP_WITHOUT_KVM(); }
 };
@@ -319,7 +314,7 @@ TEST_P(BadConfigTest, IsRefusedInOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     , BadConfigTest,
-    testing::Values(
+    ::testing::Values(
         BadConfig{"NoCpu", [](MachineConfig& c) { c.cpus = 0; }, "0 vCPUs cannot be had"},
         BadConfig{"TooManyCpus", [](MachineConfig& c) { c.cpus = 255; }, "take 1 to 254"},
         BadConfig{"NoMemory", [](MachineConfig& c) { c.memory = 0; }, "the least is 2M"},

@@ -91,9 +91,9 @@ ring0_gate:
 
 # ---------------------------------------------------------------------------------------------
 # What an application processor runs, in real mode, after StartProcessors (processors.cc) has copied
-# it to a page below 1 MiB: straight into long mode (SDM 9.8.5 asks for protected mode with paging
-# off in between, which is needed only by those who stay there), then to ring 3 by what
-# ap_start_frame says. Its segment is the page's, so its own operands are relative to its start.
+# it to a page below 1 MiB: into long mode as above, with PE and PG switched on by one write, and to
+# ring 3 by what ap_start_frame says. Its segment is the page's, so its own operands are relative to
+# its start.
         .section .rodata, "a"
         .code16
         .globl  ap_trampoline, ap_trampoline_end

@@ -54,6 +54,10 @@ void FindOnMmio() {
 
 void ChooseDisks(const CommandLine& line) {
   command_line = line;
+  const std::string_view only = line.Get("transport");
+  if (only != "" && only != "pci" && only != "mmio") {
+    Say("FAIL transport: expected pci or mmio got ", only);
+  }
 }
 
 std::span<VirtioBlk> Disks() {

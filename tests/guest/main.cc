@@ -61,7 +61,6 @@ void RunChecks(const CommandLine& command_line) {
   if (command_line.IsOn("disk")) CheckDisks(seed);
   const uint64_t queues = command_line.GetNumber("queue-check", 0);
   if (queues > 0) CheckQueues(seed, queues);
-
   if (!command_line.Get("verify-disk").empty()) {
     VerifyDisks(command_line.GetNumber("verify-disk", seed));
   }

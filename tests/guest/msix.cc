@@ -29,11 +29,15 @@ constexpr uint32_t kMasked = 1;
 constexpr uint32_t kMessageAddress = 0xfee00000;
 constexpr int kMessageDestinationShift = 12;
 
-volatile uint32_t counts[kMessageSlots];
+// A cache line each: slots belong to different processors.
+struct alignas(64) Slot {
+  volatile uint32_t count;
+};
+Slot slots[kMessageSlots];
 
 template <int kSlot>
 __attribute__((interrupt)) void OnMessage(InterruptFrame*) {
-  counts[kSlot] = counts[kSlot] + 1;
+  slots[kSlot].count = slots[kSlot].count + 1;
   EndOfInterrupt();
 }
 
@@ -50,7 +54,7 @@ void InitMessages() {
 }
 
 const volatile uint32_t& MessageCounter(int slot) {
-  return counts[slot];
+  return slots[slot].count;
 }
 
 bool Msix::Open(const PciFunction& function) {

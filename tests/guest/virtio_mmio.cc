@@ -47,7 +47,7 @@ constexpr auto Handlers(std::index_sequence<kLines...>) {
 }
 constexpr auto kHandlers = Handlers(std::make_index_sequence<kMaxLines>());
 
-// The number that `text` is, up to `last`; false if it is not one.
+// False if `text` is not a number that `number` can hold.
 template <typename Number>
 bool ParseNumber(std::string_view text, int base, Number& number) {
   const char* const end = text.data() + text.size();

@@ -23,7 +23,7 @@ struct QueueStatistics {
 };
 
 struct DiskStatistics {
-  std::string path;
+  std::string path;  // "null" where there is no file
   std::string cache;
   std::string engine;  // empty: the guest never used the disk
   uint64_t bounced = 0;

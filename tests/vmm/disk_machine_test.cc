@@ -39,17 +39,12 @@ constexpr uint64_t kPatternBytes = guest::kPatternSectors * 512;
 
 DiskConfig Disk(const TempFile& image, CacheMode cache = CacheMode::kNone,
                 Engine engine = Engine::kAuto) {
-  DiskConfig disk;
-  disk.file.path = image.path();
-  disk.file.cache = cache;
-  disk.file.aio = engine;
-  return disk;
+  return {.backend = FileConfig{.path = image.path(), .cache = cache, .aio = engine}};
 }
 
 DiskConfig ReadOnly(const TempFile& image) {
-  DiskConfig disk = Disk(image);
-  disk.file.read_only = true;
-  return disk;
+  return {.backend =
+              FileConfig{.path = image.path(), .read_only = true, .cache = CacheMode::kNone}};
 }
 
 // What disk=1 leaves behind.

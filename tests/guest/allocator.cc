@@ -41,6 +41,14 @@ uint64_t AllocatePages(uint64_t size) {
   return address;
 }
 
+uint64_t AllocatorMark() {
+  return next;
+}
+
+void ReleaseMemory(uint64_t mark) {
+  next = mark;
+}
+
 uint64_t AllocatorEnd() {
   return end;
 }

@@ -1,5 +1,5 @@
 // Memory for rings and buffers: from the end of the guest's image to the end of that RAM range,
-// handed out upwards and never taken back. What the loader left there (BootInfo has copied all but
+// handed out upwards and taken back only from the top. What the loader left there (BootInfo has copied all but
 // the initrd) may be overwritten.
 
 #ifndef RINGSIDE_TESTS_GUEST_ALLOCATOR_H_
@@ -21,6 +21,10 @@ template <typename T>
 T* AllocateArray(uint64_t count) {
   return reinterpret_cast<T*>(AllocatePages(count * sizeof(T)));
 }
+
+// A place to come back to: ReleaseMemory takes back all that was allocated since.
+uint64_t AllocatorMark();
+void ReleaseMemory(uint64_t mark);
 
 // First address behind the RAM that AllocatePages hands out.
 uint64_t AllocatorEnd();

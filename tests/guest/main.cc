@@ -17,6 +17,7 @@
 //   hostile=NAME  breaks the rules on the first disk (hostile_checks.cc), then uses it as it
 //   should;
 //               NAME may be "all"
+//   rw=HOW      measures the first disk; the other words are in job.h
 //   end=HOW     poweroff (default), reset, triple, internal, halt, spin, qemu
 //
 // boot.S gets here from either entry point, in 64-bit mode at CPL 3 on the bootstrap processor.
@@ -29,6 +30,7 @@
 #include "end.h"
 #include "interrupts.h"
 #include "machine.h"
+#include "measure.h"
 
 namespace guest {
 namespace {
@@ -63,6 +65,7 @@ void RunChecks(const CommandLine& command_line) {
   }
   const std::string_view hostile = command_line.Get("hostile");
   if (!hostile.empty()) CheckHostile(hostile);
+  Measure(command_line);
 }
 
 }  // namespace

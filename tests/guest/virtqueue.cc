@@ -160,7 +160,11 @@ bool Virtqueue::HasUsed() const {
   return used_index() != next_used_;
 }
 
-bool Virtqueue::TakeUsed(Used& used) {
+void Virtqueue::WriteDescriptor(uint16_t i, const Descriptor& descriptor) const {
+  Assign(this->descriptor(i), descriptor);
+}
+
+bool Virtqueue::ReadUsed(Used& used) {
   if (!HasUsed()) return false;
   const uint64_t entry = device_area_ + kRing + uint64_t{8} * (next_used_ & (size_ - 1));
   used = {.head = Load<uint32_t>(entry), .length = Load<uint32_t>(entry + 4)};
@@ -168,6 +172,11 @@ bool Virtqueue::TakeUsed(Used& used) {
   if (suppressed_ && static_cast<uint16_t>(next_used_ - suppressed_at_) >= 0x4000) {
     SuppressInterrupts();
   }
+  return true;
+}
+
+bool Virtqueue::TakeUsed(Used& used) {
+  if (!ReadUsed(used)) return false;
   if (used.head >= size_ || chain_length_[used.head] == 0) {
     Say("FAIL used ring: expected a head in flight got ", Decimal{used.head});
     return true;

@@ -59,6 +59,8 @@ class Virtqueue {
   // Takes the next entry of the used ring, if any, and frees its chain. A head that is not in
   // flight prints a FAIL line.
   bool TakeUsed(Used& used);
+  // The same for who keeps chains of their own in the table: looks at nothing but the ring.
+  bool ReadUsed(Used& used);
 
   // Interrupt me for the next used entry, or not at all. A device may ignore NO_INTERRUPT, so with
   // EVENT_IDX used_event is kept half the index space ahead instead.
@@ -66,6 +68,7 @@ class Virtqueue {
   void SuppressInterrupts();
 
   uint16_t size() const { return size_; }
+  bool indirect() const { return indirect_; }
   uint16_t free_count() const { return free_count_; }
   uint64_t descriptor_area() const { return descriptor_area_; }
   uint64_t driver_area() const { return driver_area_; }
@@ -75,6 +78,7 @@ class Virtqueue {
   volatile Descriptor& descriptor(uint16_t i) const {
     return reinterpret_cast<volatile Descriptor*>(descriptor_area_)[i];
   }
+  void WriteDescriptor(uint16_t i, const Descriptor& descriptor) const;
   // What the next Publish publishes.
   uint16_t& next_available() { return next_available_; }
   uint16_t used_index() const;

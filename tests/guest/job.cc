@@ -1,0 +1,149 @@
+// See job.h.
+
+#include "job.h"
+
+#include <algorithm>
+#include <array>
+
+#include "console.h"
+
+namespace guest {
+namespace {
+
+constexpr size_t kMaxJobs = 32;
+constexpr uint64_t kNsPerMs = 1'000'000;
+
+struct Unit {
+  std::string_view name;
+  uint64_t factor;
+};
+constexpr std::array kSizeUnits = {Unit{"", 1}, Unit{"k", 1 << 10}, Unit{"M", 1 << 20},
+                                   Unit{"G", 1 << 30}};
+constexpr std::array kTimeUnits = {Unit{"ms", kNsPerMs}, Unit{"s", 1000 * kNsPerMs}};
+constexpr std::array kNoUnit = {Unit{"", 1}};
+
+struct Pattern {
+  std::string_view name;
+  bool random;
+  bool mixed;
+  uint64_t read_percent;
+};
+constexpr std::array kPatterns = {
+    Pattern{"randread", true, false, 100}, Pattern{"randwrite", true, false, 0},
+    Pattern{"randrw", true, true, 0},      Pattern{"read", false, false, 100},
+    Pattern{"write", false, false, 0},     Pattern{"rw", false, true, 0},
+};
+
+// Reads words into a job, and remembers whether all could be used.
+class Reader {
+ public:
+  explicit Reader(const CommandLine& words) : words_(words) {}
+
+  // A number with a unit, from `least` to `most`.
+  uint64_t Number(std::string_view key, std::string_view otherwise, std::span<const Unit> units,
+                  uint64_t least, uint64_t most) {
+    return Parse(key, words_.Get(key, otherwise), units, least, most);
+  }
+
+  uint64_t Parse(std::string_view key, std::string_view text, std::span<const Unit> units,
+                 uint64_t least, uint64_t most) {
+    uint64_t number = 0;
+    std::string_view unit = text;
+    while (!unit.empty() && unit[0] >= '0' && unit[0] <= '9' && number < most) {
+      number = number * 10 + static_cast<uint64_t>(unit[0] - '0');
+      unit.remove_prefix(1);
+    }
+    for (const Unit& known : units) {
+      if (unit != known.name || unit.size() == text.size()) continue;
+      number *= known.factor;
+      if (number >= least && number <= most) return number;
+    }
+    Refuse(key, text);
+    return least;
+  }
+
+  // The index of the word's value among `choices`.
+  size_t Choice(std::string_view key, std::span<const std::string_view> choices) {
+    const std::string_view text = words_.Get(key, choices[0]);
+    for (size_t i = 0; i < choices.size(); ++i) {
+      if (choices[i] == text) return i;
+    }
+    Refuse(key, text);
+    return 0;
+  }
+
+  void Refuse(std::string_view key, std::string_view text) {
+    Say("FAIL ", key, ": expected a value that job.h knows got \"", text, "\"");
+    ok_ = false;
+  }
+  bool ok() const { return ok_; }
+
+ private:
+  const CommandLine& words_;
+  bool ok_ = true;
+};
+
+void ReadPattern(Reader& reader, const CommandLine& words, Job& job) {
+  job.rw = words.Get("rw");
+  for (const Pattern& pattern : kPatterns) {
+    if (pattern.name != job.rw) continue;
+    job.random = pattern.random;
+    const uint64_t mix = reader.Number("rwmix", "50", kNoUnit, 0, 100);
+    job.read_percent = pattern.mixed ? mix : pattern.read_percent;
+    return;
+  }
+  reader.Refuse("rw", job.rw);
+}
+
+Job ReadJob(Reader& reader, const CommandLine& words) {
+  constexpr uint64_t kMaxNs = 3'600'000 * kNsPerMs;
+  constexpr std::array<std::string_view, 2> kWaits = {"poll", "irq"};
+  constexpr std::array<std::string_view, 2> kSwitch = {"0", "1"};
+  constexpr std::array<std::string_view, 2> kArrivals = {"periodic", "poisson"};
+  Job job;
+  ReadPattern(reader, words, job);
+  job.block_bytes = reader.Number("bs", "4k", kSizeUnits, kSectorSize, 1 << 20);
+  if (job.block_bytes % kSectorSize != 0) reader.Refuse("bs", words.Get("bs"));
+  job.queues = reader.Number("queues", "1", kNoUnit, 1, 16);
+  job.runtime_ns = reader.Number("runtime", "1s", kTimeUnits, kNsPerMs, kMaxNs);
+  job.warmup_ns = reader.Number("warmup", "50ms", kTimeUnits, 0, kMaxNs);
+  job.size = reader.Number("size", "0", kSizeUnits, 0, uint64_t{1} << 50);
+  job.wait = reader.Choice("wait", kWaits) == 0 ? Wait::kPolled : Wait::kInterrupt;
+  job.verify = reader.Choice("verify", kSwitch) == 1;
+  job.seed = reader.Number("seed", "1", kNoUnit, 0, uint64_t{1} << 50);
+  job.arrival =
+      reader.Choice("arrival", kArrivals) == 0 ? ArrivalKind::kPeriodic : ArrivalKind::kPoisson;
+  return job;
+}
+
+// The next item of a list with commas, taken off its front.
+std::string_view PopItem(std::string_view& list) {
+  const size_t comma = std::min(list.find(','), list.size());
+  const std::string_view item(list.data(), comma);
+  list.remove_prefix(std::min(comma + 1, list.size()));
+  return item;
+}
+
+std::array<Job, kMaxJobs> jobs;
+
+}  // namespace
+
+std::span<const Job> ReadJobs(const CommandLine& command_line) {
+  if (command_line.Get("rw").empty()) return {};
+  Reader reader(command_line);
+  Job job = ReadJob(reader, command_line);
+  size_t count = 0;
+  for (std::string_view rates = command_line.Get("rate", "0"); !rates.empty();) {
+    job.rate = reader.Parse("rate", PopItem(rates), kNoUnit, 0, 100'000'000);
+    for (std::string_view depths = command_line.Get("qd", "1"); !depths.empty();) {
+      job.depth = reader.Parse("qd", PopItem(depths), kNoUnit, 1, kMaxJobDepth);
+      if (count == kMaxJobs) reader.Refuse("qd and rate", "more than 32 jobs");
+      if (!reader.ok()) return {};
+      jobs[count++] = job;
+    }
+  }
+  if (!reader.ok()) return {};
+  return {jobs.data(), count};
+}
+
+}  // namespace guest

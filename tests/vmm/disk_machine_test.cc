@@ -189,6 +189,28 @@ TEST_F(DiskMachineTest, StatisticsCountWhatTheGuestDid) {
   EXPECT_GT(queue.flushes, 0u);
 }
 
+TEST_F(DiskMachineTest, ADiskWithoutAStorageServesRequestsPolledAndByInterrupt) {
+  for (const std::string wait : {"poll", "irq"}) {
+    const TestConsole console;
+    MachineConfig config = GuestConfig(console, "rw=randrw qd=1,32 runtime=20ms wait=" + wait);
+    config.disks = {{.backend = NullConfig{.size = kMiB << 10}}};
+    absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    ASSERT_TRUE((*machine)->Start().ok());
+    EXPECT_EQ((*machine)->Wait().kind, EndKind::kPowerOff);
+    const std::string output = console.Output();
+    EXPECT_THAT(output, ContainsRegex("\"qd\":1,.*\"ios\":[1-9].*\"errors\":0,"));
+    EXPECT_THAT(output, ContainsRegex("\"qd\":32,.*\"ios\":[1-9].*\"errors\":0,"));
+    EXPECT_THAT(output, Not(HasSubstr("FAIL")));
+    const DiskStatistics disk = (*machine)->Statistics().disks.at(0);
+    EXPECT_EQ(disk.path, "null");
+    EXPECT_EQ(disk.engine, "null");
+    EXPECT_GT(disk.queues[0].reads, 0u);
+    EXPECT_GT(disk.queues[0].writes, 0u);
+    EXPECT_EQ(disk.queues[0].errors, 0u);
+  }
+}
+
 // ---- Whatever a driver does ----
 
 // The behaviours that must end in DEVICE_NEEDS_RESET, and those that must only do no harm.

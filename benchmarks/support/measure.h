@@ -45,6 +45,7 @@ class Calls {
     return true;
   }
 
+  bool timed() const { return state_ != nullptr; }
   // When More has said no. Of a timed loop: allocations of the thread. Of a counted one: its cost.
   uint64_t allocations() const { return allocations_; }
   const Cost& cost() const { return cost_; }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "base/sync.h"
 
 namespace ringside {
 namespace {
@@ -126,7 +127,25 @@ void Disks::Stop() {
   }
 }
 
+// On the I/O thread, which looks at the rings afterwards: a kick that anyone else took out of its
+// eventfd might never have woken it.
+void Disks::TakeKicks() {
+  for (Disk& disk : disks_) {
+    for (uint16_t index = 0; index < disk.kicks.size(); ++index) {
+      disk.kicks[index] += disk.pci->transport().kick(index).Clear();
+    }
+  }
+}
+
 void Disks::Collect(MachineStatistics& statistics) {
+  if (io_thread_ == nullptr) return;
+  Event taken;
+  TaskOf take([this, &taken] {
+    TakeKicks();
+    taken.Notify();
+  });
+  io_thread_->Post(take);
+  taken.Wait();
   for (Disk& disk : disks_) {
     DiskStatistics& result = statistics.disks.emplace_back();
     result.path = PathOf(disk.config);
@@ -138,8 +157,6 @@ void Disks::Collect(MachineStatistics& statistics) {
     }
     for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
       const BlkQueueStats& queue = disk.blk->stats(index);
-      // Taking the counter costs a kick that comes right now nothing: its write is the wake-up.
-      disk.kicks[index] += disk.pci->transport().kick(index).Clear();
       result.queues.push_back({.reads = queue.reads.Get(),
                                .writes = queue.writes.Get(),
                                .flushes = queue.flushes.Get(),
@@ -153,7 +170,6 @@ void Disks::Collect(MachineStatistics& statistics) {
                                .interrupts = queue.interrupts.Get()});
     }
   }
-  if (io_thread_ == nullptr) return;
   const Uring* uring = io_thread_->uring();
   statistics.io_threads.push_back({.name = kIoThreadName,
                                    .waiter = uring != nullptr ? "io_uring" : "epoll",

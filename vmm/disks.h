@@ -46,7 +46,7 @@ class Disks {
   // Waits until no request is in flight any more. However long the host's storage takes: the kernel
   // may still write into guest memory.
   void Stop();
-  // Adds what is known here.
+  // Adds what is known here. Waits for the I/O thread's next turn.
   void Collect(MachineStatistics& statistics);
 
  private:
@@ -62,6 +62,7 @@ class Disks {
 
   explicit Disks(Logger log) : log_(log) {}
   absl::Status OpenDevice(Disk& disk) const;
+  void TakeKicks();
   absl::Status StartIoThread(std::span<const DiskConfig> configs);
 
   const Logger log_;

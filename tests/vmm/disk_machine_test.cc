@@ -189,6 +189,29 @@ TEST_F(DiskMachineTest, StatisticsCountWhatTheGuestDid) {
   EXPECT_GT(queue.flushes, 0u);
 }
 
+// Those who watch a machine must not make it miss a kick.
+TEST_F(DiskMachineTest, StatisticsMayBeReadWhileTheGuestKicks) {
+  const TempFile image(16 * kMiB);
+  for (const Engine engine : {Engine::kNative, Engine::kIoUring}) {
+    const TestConsole console;
+    MachineConfig config = GuestConfig(console, "rw=randread qd=1 runtime=300ms");
+    config.disks = {Disk(image, CacheMode::kNone, engine)};
+    absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    ASSERT_TRUE((*machine)->Start().ok());
+    uint64_t kicks = 0;
+    while (!testing::WaitForFd((*machine)->end_event().fd(), POLLIN, absl::ZeroDuration())) {
+      const uint64_t now = (*machine)->Statistics().disks.at(0).queues.at(0).kicks;
+      EXPECT_GE(now, kicks);
+      kicks = now;
+    }
+    EXPECT_EQ((*machine)->Wait().kind, EndKind::kPowerOff);
+    EXPECT_THAT(console.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
+    EXPECT_THAT(console.Output(), Not(HasSubstr("FAIL")));
+    EXPECT_GT(kicks, 0u);
+  }
+}
+
 TEST_F(DiskMachineTest, ADiskWithoutAStorageServesRequestsPolledAndByInterrupt) {
   for (const std::string wait : {"poll", "irq"}) {
     const TestConsole console;

@@ -151,14 +151,6 @@ absl::Status SetField(DiskConfig& config, const Field& field) {
   return key.set(config, field.value);
 }
 
-absl::Status CheckComplete(const DiskConfig& config, const std::string& text) {
-  const auto* file = std::get_if<FileConfig>(&config.backend);
-  if (file != nullptr && file->path.empty()) {
-    return BadInput("--disk '%s' has no path=FILE", text);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
@@ -170,7 +162,10 @@ absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
   const auto is_type = [](const Field& field) { return field.key->set == SetType; };
   std::ranges::stable_partition(fields, is_type);
   for (const Field& field : fields) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
-  RINGSIDE_RETURN_IF_ERROR(CheckComplete(config, text));
+  if (const auto* file = std::get_if<FileConfig>(&config.backend);
+      file != nullptr && file->path.empty()) {
+    return BadInput("--disk '%s' has no path=FILE", text);
+  }
   return config;
 }
 

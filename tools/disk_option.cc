@@ -1,10 +1,12 @@
 #include "tools/disk_option.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <utility>
+#include <string_view>
 #include <vector>
 
+#include "base/size.h"
 #include "base/status.h"
 #include "tools/nearest.h"
 
@@ -12,6 +14,10 @@ namespace ringside {
 namespace {
 
 using Setter = absl::Status (*)(DiskConfig&, const std::string& value);
+
+FileConfig& File(DiskConfig& config) {
+  return std::get<FileConfig>(config.backend);
+}
 
 // The enumerator among `choices` whose name is `value`.
 template <typename Enum, size_t kCount>
@@ -27,7 +33,7 @@ absl::StatusOr<Enum> Choose(const char* key, const std::string& value,
 }
 
 absl::Status SetPath(DiskConfig& config, const std::string& value) {
-  config.file.path = value;
+  File(config).path = value;
   return absl::OkStatus();
 }
 
@@ -35,21 +41,28 @@ absl::Status SetReadOnly(DiskConfig& config, const std::string& value) {
   if (value != "on" && value != "off") {
     return BadInput("--disk readonly='%s' is unknown; give on or off", value);
   }
-  config.file.read_only = value == "on";
+  File(config).read_only = value == "on";
   return absl::OkStatus();
 }
 
 absl::Status SetCache(DiskConfig& config, const std::string& value) {
   constexpr std::array kModes = {CacheMode::kNone, CacheMode::kWriteback, CacheMode::kWritethrough,
                                  CacheMode::kDirectsync, CacheMode::kUnsafe};
-  RINGSIDE_ASSIGN_OR_RETURN(config.file.cache, Choose("cache", value, kModes, CacheModeName));
+  RINGSIDE_ASSIGN_OR_RETURN(File(config).cache, Choose("cache", value, kModes, CacheModeName));
   return absl::OkStatus();
 }
 
 absl::Status SetAio(DiskConfig& config, const std::string& value) {
   constexpr std::array kEngines = {Engine::kAuto, Engine::kIoUring, Engine::kNative,
                                    Engine::kThreads};
-  RINGSIDE_ASSIGN_OR_RETURN(config.file.aio, Choose("aio", value, kEngines, EngineName));
+  RINGSIDE_ASSIGN_OR_RETURN(File(config).aio, Choose("aio", value, kEngines, EngineName));
+  return absl::OkStatus();
+}
+
+absl::Status SetSize(DiskConfig& config, const std::string& value) {
+  const absl::StatusOr<uint64_t> size = ParseSize(value);
+  if (!size.ok()) return BadInput("--disk size=%s", Message(size.status()));
+  std::get<NullConfig>(config.backend).size = *size;
   return absl::OkStatus();
 }
 
@@ -67,12 +80,33 @@ absl::Status SetQueues(DiskConfig& config, const std::string& value) {
   return absl::OkStatus();
 }
 
-constexpr std::array<std::pair<const char*, Setter>, 6> kKeys = {{{"path", SetPath},
-                                                                  {"readonly", SetReadOnly},
-                                                                  {"cache", SetCache},
-                                                                  {"aio", SetAio},
-                                                                  {"serial", SetSerial},
-                                                                  {"queues", SetQueues}}};
+// Taken up before all others, as it says which of them there are.
+absl::Status SetType(DiskConfig& config, const std::string& value) {
+  if (value == "file") {
+    config.backend = FileConfig();
+  } else if (value == "null") {
+    config.backend = NullConfig();
+  } else {
+    return BadInput("--disk type='%s' is unknown; give file or null", value);
+  }
+  return absl::OkStatus();
+}
+
+struct Key {
+  const char* name;
+  const char* type;  // which alone has it; null: every disk
+  Setter set;
+};
+constexpr std::array kKeys = {
+    Key{"type", nullptr, SetType},        Key{"path", "file", SetPath},
+    Key{"readonly", "file", SetReadOnly}, Key{"cache", "file", SetCache},
+    Key{"aio", "file", SetAio},           Key{"size", "null", SetSize},
+    Key{"serial", nullptr, SetSerial},    Key{"queues", nullptr, SetQueues},
+};
+
+const char* TypeName(const DiskConfig& config) {
+  return std::holds_alternative<FileConfig>(config.backend) ? "file" : "null";
+}
 
 // Splits at single commas; a double one stands for itself.
 std::vector<std::string> SplitFields(const std::string& text) {
@@ -89,28 +123,49 @@ std::vector<std::string> SplitFields(const std::string& text) {
   return fields;
 }
 
-absl::Status SetField(DiskConfig& config, const std::string& field) {
+struct Field {
+  const Key* key;
+  std::string value;
+};
+
+absl::StatusOr<Field> ParseField(const std::string& field) {
   const size_t equals = field.find('=');
   if (equals == std::string::npos) {
     return BadInput("--disk '%s' is no key=value; a file is given as path=%s", field, field);
   }
-  const std::string key = field.substr(0, equals);
-  std::vector<std::string> keys;
-  for (const auto& [name, setter] : kKeys) {
-    if (key == name) return setter(config, field.substr(equals + 1));
-    keys.emplace_back(name);
+  const std::string name = field.substr(0, equals);
+  std::vector<std::string> names;
+  for (const Key& key : kKeys) {
+    if (name == key.name) return Field{&key, field.substr(equals + 1)};
+    names.emplace_back(key.name);
   }
-  return BadInput("--disk '%s' is unknown; did you mean '%s'?", key, Nearest(key, keys));
+  return BadInput("--disk '%s' is unknown; did you mean '%s'?", name, Nearest(name, names));
+}
+
+absl::Status SetField(DiskConfig& config, const Field& field) {
+  const Key& key = *field.key;
+  if (key.type != nullptr && std::string_view(key.type) != TypeName(config)) {
+    return BadInput("--disk '%s' is for type=%s only; leave it out, or give type=%s", key.name,
+                    key.type, key.type);
+  }
+  return key.set(config, field.value);
 }
 
 }  // namespace
 
 absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
-  DiskConfig config;
-  for (const std::string& field : SplitFields(text)) {
-    RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
+  std::vector<Field> fields;
+  for (const std::string& word : SplitFields(text)) {
+    RINGSIDE_ASSIGN_OR_RETURN(fields.emplace_back(), ParseField(word));
   }
-  if (config.file.path.empty()) return BadInput("--disk '%s' has no path=FILE", text);
+  DiskConfig config;
+  const auto is_type = [](const Field& field) { return field.key->set == SetType; };
+  std::ranges::stable_partition(fields, is_type);
+  for (const Field& field : fields) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
+  if (const auto* file = std::get_if<FileConfig>(&config.backend);
+      file != nullptr && file->path.empty()) {
+    return BadInput("--disk '%s' has no path=FILE", text);
+  }
   return config;
 }
 

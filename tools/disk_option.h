@@ -1,4 +1,4 @@
-// The --disk option: "path=FILE,key=value,...".
+// The --disk option: "path=FILE,key=value,..." or "type=null,size=SIZE,...".
 #pragma once
 
 #include <string>

@@ -63,7 +63,9 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
       ->default_str("auto");
   run.add_option("--disk", options.disks,
                  "path=FILE[,readonly=on][,cache=none|writeback|writethrough|directsync|unsafe]"
-                 "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N]; repeatable")
+                 "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N], or "
+                 "type=null,size=SIZE[,serial=TEXT][,queues=N] for a disk that moves no bytes; "
+                 "repeatable")
       ->type_name("KEYS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

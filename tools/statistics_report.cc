@@ -63,7 +63,11 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
     for (const ExitCount& exit : statistics.vcpus[id].exits) {
       absl::StrAppendFormat(&table, " %s=%d", exit.reason, exit.count);
     }
-    table += '\n';
+    table += "\n  inside the kernel:";
+    for (const KernelCount& count : statistics.vcpus[id].kernel_exits) {
+      absl::StrAppendFormat(&table, " %s=%d", count.name, count.count);
+    }
+    table += statistics.vcpus[id].kernel_exits.empty() ? " not counted by this host's KVM\n" : "\n";
   }
   return table;
 }
@@ -92,7 +96,11 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
   for (const VcpuStatistics& vcpu : statistics.vcpus) {
     Json exits = Json::object();
     for (const ExitCount& exit : vcpu.exits) exits[exit.reason] = exit.count;
-    json["vcpus"].push_back({{"exits", exits}});
+    Json entry = {{"exits", exits}};
+    for (const KernelCount& count : vcpu.kernel_exits) {
+      entry["kernel_exits"][count.name] = count.count;
+    }
+    json["vcpus"].push_back(entry);
   }
   // A path may hold any bytes.
   return json.dump(2, ' ', false, Json::error_handler_t::replace);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "base/sync.h"
 
 namespace ringside {
 namespace {
@@ -10,6 +11,7 @@ namespace {
 // What the bus has room for, beside the host bridge and the entropy device.
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
 constexpr char kIoThreadName[] = "io-disk";
+constexpr char kNullName[] = "null";
 // Mass storage, SCSI: what guests that look at classes expect of a virtio disk.
 constexpr uint32_t kClassCode = 0x010000;
 
@@ -26,6 +28,30 @@ absl::Status CheckQueues(uint16_t queues) {
   return BadInput("%d queues cannot be; give 1 to %d", queues, VirtioBlk::kMaxQueues);
 }
 
+// A path, or what is there instead of one.
+std::string PathOf(const DiskConfig& config) {
+  const auto* file = std::get_if<FileConfig>(&config.backend);
+  return file != nullptr ? file->path : kNullName;
+}
+
+// What a disk asks of its I/O thread. One without an engine takes the thread that others have by
+// default, so that they compare.
+Engine EngineOf(const DiskConfig& config) {
+  const auto* file = std::get_if<FileConfig>(&config.backend);
+  return file != nullptr ? file->aio : Engine::kAuto;
+}
+
+void CollectFile(const FileDevice& file, DiskStatistics& result) {
+  result.cache = CacheModeName(file.cache_mode());
+  for (const FileStatistics& channel : file.statistics()) {
+    result.engine = EngineName(channel.engine);
+    result.bounced += channel.bounced;
+    result.short_transfers += channel.short_transfers;
+    result.retries += channel.retries;
+    result.submit_calls += channel.submit_calls;
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> configs,
@@ -39,17 +65,29 @@ absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> c
     RINGSIDE_RETURN_IF_ERROR(CheckSerial(config.serial));
     RINGSIDE_RETURN_IF_ERROR(CheckQueues(config.queues));
     Disk disk = {.config = config, .name = absl::StrFormat("disk%d", disks->disks_.size())};
-    RINGSIDE_ASSIGN_OR_RETURN(disk.file, FileDevice::Create(config.file, log));
+    RINGSIDE_RETURN_IF_ERROR(disks->OpenDevice(disk));
     disks->disks_.push_back(std::move(disk));
   }
   RINGSIDE_RETURN_IF_ERROR(disks->StartIoThread(configs));
   return disks;
 }
 
+absl::Status Disks::OpenDevice(Disk& disk) const {
+  if (const auto* null = std::get_if<NullConfig>(&disk.config.backend)) {
+    RINGSIDE_ASSIGN_OR_RETURN(disk.device, NullDevice::Create(*null));
+    return absl::OkStatus();
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(auto file,
+                            FileDevice::Create(std::get<FileConfig>(disk.config.backend), log_));
+  disk.file = file.get();
+  disk.device = std::move(file);
+  return absl::OkStatus();
+}
+
 absl::Status Disks::StartIoThread(std::span<const DiskConfig> configs) {
   const auto asks_for = [configs](Engine engine) {
     return std::ranges::any_of(
-        configs, [engine](const DiskConfig& config) { return config.file.aio == engine; });
+        configs, [engine](const DiskConfig& config) { return EngineOf(config) == engine; });
   };
   if (asks_for(Engine::kIoUring) || asks_for(Engine::kAuto)) {
     auto io_thread = IoThread::Start(kIoThreadName, IoThread::Waiter::kUring);
@@ -72,12 +110,12 @@ absl::Status Disks::Plug(uint32_t cpus, const GuestMemory& memory, PciPlatform& 
     const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
                                  .queues = config.queues != 0 ? config.queues : queue_per_cpu};
     disk.kicks.resize(blk.queues);
-    disk.blk = std::make_unique<VirtioBlk>(*disk.file, memory,
+    disk.blk = std::make_unique<VirtioBlk>(*disk.device, memory,
                                            std::vector<IoThread*>{io_thread_.get()}, blk);
     RINGSIDE_ASSIGN_OR_RETURN(
         disk.pci,
         VirtioPci::Create(*disk.blk, kClassCode,
-                          absl::StrFormat("%s (%s)", disk.name, config.file.path), platform, log_));
+                          absl::StrFormat("%s (%s)", disk.name, PathOf(config)), platform, log_));
     RINGSIDE_RETURN_IF_ERROR(pci_host.Add(*disk.pci));
   }
   return absl::OkStatus();
@@ -89,22 +127,36 @@ void Disks::Stop() {
   }
 }
 
+// On the I/O thread, which looks at the rings afterwards: a kick that anyone else took out of its
+// eventfd might never have woken it.
+void Disks::TakeKicks() {
+  for (Disk& disk : disks_) {
+    for (uint16_t index = 0; index < disk.kicks.size(); ++index) {
+      disk.kicks[index] += disk.pci->transport().kick(index).Clear();
+    }
+  }
+}
+
 void Disks::Collect(MachineStatistics& statistics) {
+  if (io_thread_ == nullptr) return;
+  Event taken;
+  TaskOf take([this, &taken] {
+    TakeKicks();
+    taken.Notify();
+  });
+  io_thread_->Post(take);
+  taken.Wait();
   for (Disk& disk : disks_) {
     DiskStatistics& result = statistics.disks.emplace_back();
-    result.path = disk.config.file.path;
-    result.cache = CacheModeName(disk.file->cache_mode());
-    for (const FileStatistics& channel : disk.file->statistics()) {
-      result.engine = EngineName(channel.engine);
-      result.bounced += channel.bounced;
-      result.short_transfers += channel.short_transfers;
-      result.retries += channel.retries;
-      result.submit_calls += channel.submit_calls;
+    result.path = PathOf(disk.config);
+    if (disk.file != nullptr) {
+      CollectFile(*disk.file, result);
+    } else {
+      result.cache = "none";
+      result.engine = kNullName;
     }
     for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
       const BlkQueueStats& queue = disk.blk->stats(index);
-      // Taking the counter costs a kick that comes right now nothing: its write is the wake-up.
-      disk.kicks[index] += disk.pci->transport().kick(index).Clear();
       result.queues.push_back({.reads = queue.reads.Get(),
                                .writes = queue.writes.Get(),
                                .flushes = queue.flushes.Get(),
@@ -118,7 +170,6 @@ void Disks::Collect(MachineStatistics& statistics) {
                                .interrupts = queue.interrupts.Get()});
     }
   }
-  if (io_thread_ == nullptr) return;
   const Uring* uring = io_thread_->uring();
   statistics.io_threads.push_back({.name = kIoThreadName,
                                    .waiter = uring != nullptr ? "io_uring" : "epoll",

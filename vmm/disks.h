@@ -1,5 +1,5 @@
-// The disks of a machine: for each a file, a virtio-blk device and a PCI function, and the I/O
-// thread that serves them.
+// The disks of a machine: for each a block device, a virtio-blk device and a PCI function, and the
+// I/O thread that serves them.
 //
 // Threads: as Machine; the I/O thread is its own.
 // Ownership: what Plug is given outlives it. Stop comes after the vCPUs have stopped and before the
@@ -10,11 +10,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "block/file_device.h"
+#include "block/null_device.h"
 #include "devices/guest_memory.h"
 #include "devices/interrupt.h"
 #include "devices/pci_host.h"
@@ -26,7 +28,8 @@
 namespace ringside {
 
 struct DiskConfig {
-  FileConfig file;      // path, read-only, cache mode, engine
+  std::variant<FileConfig, NullConfig> backend;  // where the bytes are
+
   std::string serial;   // what the guest sees; empty: "disk0", "disk1", ...
   uint16_t queues = 0;  // 0: as many as vCPUs, at most VirtioBlk::kMaxQueues
 };
@@ -43,20 +46,23 @@ class Disks {
   // Waits until no request is in flight any more. However long the host's storage takes: the kernel
   // may still write into guest memory.
   void Stop();
-  // Adds what is known here.
+  // Adds what is known here. Waits for the I/O thread's next turn.
   void Collect(MachineStatistics& statistics);
 
  private:
   struct Disk {
     DiskConfig config;
     std::string name;
-    std::unique_ptr<FileDevice> file;
+    std::unique_ptr<BlockDevice> device;
+    const FileDevice* file = nullptr;  // `device`, if it is one
     std::unique_ptr<VirtioBlk> blk;
     std::unique_ptr<VirtioPci> pci;
     std::vector<uint64_t> kicks;  // by queue: what was taken out of the eventfds so far
   };
 
   explicit Disks(Logger log) : log_(log) {}
+  absl::Status OpenDevice(Disk& disk) const;
+  void TakeKicks();
   absl::Status StartIoThread(std::span<const DiskConfig> configs);
 
   const Logger log_;

@@ -248,6 +248,12 @@ absl::Status KvmVcpu::AllowOnly(int signal) {
   return Ioctl(fd_, KVM_SET_SIGNAL_MASK, "KVM_SET_SIGNAL_MASK", mask.header());
 }
 
+absl::StatusOr<UniqueFd> KvmVcpu::OpenStats() const {
+  UniqueFd fd(ioctl(fd_.get(), KVM_GET_STATS_FD, nullptr));
+  if (!fd.valid()) return ErrnoError(errno, "KVM_GET_STATS_FD failed");
+  return fd;
+}
+
 int KvmVcpu::Run() {
   return ioctl(fd_.get(), KVM_RUN, 0) == 0 ? 0 : errno;
 }

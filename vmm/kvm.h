@@ -79,6 +79,9 @@ class KvmVcpu {
   // The only signal that ends Run early; it stays blocked outside.
   absl::Status AllowOnly(int signal);
 
+  // What KvmStats reads. Not while Run is under way: it would wait for its end.
+  absl::StatusOr<UniqueFd> OpenStats() const;
+
   // KVM_RUN. 0 if the guest left with run().exit_reason, else the errno.
   int Run();
   kvm_run& run() { return *run_; }

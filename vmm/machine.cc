@@ -6,6 +6,7 @@
 
 #include "base/size.h"
 #include "base/status.h"
+#include "devices/virtio_rng.h"
 #include "vmm/acpi.h"
 #include "vmm/boot_cpu.h"
 #include "vmm/cpuid.h"
@@ -121,11 +122,20 @@ absl::Status Machine::AddDevices() {
 absl::Status Machine::AddPciDevices() {
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
   RINGSIDE_RETURN_IF_ERROR(disks_->Plug(config_.cpus, *memory_, *interrupt_router_, pci_host_));
+  for (const DeviceConfig& config : config_.devices) {
+    RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(*memory_));
+    RINGSIDE_RETURN_IF_ERROR(Plug(config.name, config.class_code, std::move(device)));
+  }
   // On the console's thread: nobody waits for randomness for long.
-  rng_ = std::make_unique<VirtioRng>(*memory_, *io_thread_);
+  return Plug("rng", kRngClassCode, std::make_unique<VirtioRng>(*memory_, *io_thread_));
+}
+
+absl::Status Machine::Plug(std::string name, uint32_t class_code,
+                           std::unique_ptr<VirtioDevice> device) {
   RINGSIDE_ASSIGN_OR_RETURN(
-      rng_pci_, VirtioPci::Create(*rng_, kRngClassCode, "rng", *interrupt_router_, log_));
-  return pci_host_.Add(*rng_pci_);
+      auto pci, VirtioPci::Create(*device, class_code, std::move(name), *interrupt_router_, log_));
+  plugged_.push_back({std::move(device), std::move(pci)});
+  return pci_host_.Add(*plugged_.back().pci);
 }
 
 absl::Status Machine::LoadGuest(const ImageFile& kernel, const ImageFile* initrd) {
@@ -179,7 +189,7 @@ const MachineEnd& Machine::Wait() {
 
 void Machine::StopPciDevices() {
   if (disks_ != nullptr) disks_->Stop();
-  if (rng_pci_ != nullptr) rng_pci_->transport().ResetAndWait();
+  for (const Plugged& plugged : plugged_) plugged.pci->transport().ResetAndWait();
 }
 
 MachineStatistics Machine::Statistics() {

@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -32,8 +33,8 @@
 #include "devices/guest_memory.h"
 #include "devices/pci_host.h"
 #include "devices/power.h"
+#include "devices/virtio_device.h"
 #include "devices/virtio_pci.h"
-#include "devices/virtio_rng.h"
 #include "poll/io_thread.h"
 #include "vmm/boot.h"
 #include "vmm/console.h"
@@ -47,6 +48,16 @@
 
 namespace ringside {
 
+// A virtio device of the embedder's own, on the PCI bus behind the disks. What it counts is between
+// it and the embedder.
+struct DeviceConfig {
+  std::string name;         // in logs
+  uint32_t class_code = 0;  // PCI's, 24 bits
+  // Called once, by Machine::Create. The memory outlives the device, which lives as long as the
+  // machine.
+  std::function<absl::StatusOr<std::unique_ptr<VirtioDevice>>(const GuestMemory& memory)> create;
+};
+
 struct MachineConfig {
   std::string kernel;  // path of a bzImage or an ELF file
   std::string initrd;  // path; empty: none
@@ -56,6 +67,7 @@ struct MachineConfig {
   uint64_t memory = 512 << 20;  // bytes, whole pages
   ConsoleConfig console;        // COM1; `detached` defaults to Machine::Stop
   std::vector<DiskConfig> disks;
+  std::vector<DeviceConfig> devices;
   LogSink* log = nullptr;  // outlives the machine
   std::string kvm_path = "/dev/kvm";
 };
@@ -93,6 +105,7 @@ class Machine {
   absl::Status Build();
   absl::Status AddDevices();
   absl::Status AddPciDevices();
+  absl::Status Plug(std::string name, uint32_t class_code, std::unique_ptr<VirtioDevice> device);
   void StopPciDevices();
   absl::Status LoadGuest(const ImageFile& kernel, const ImageFile* initrd);
   void End(MachineEnd end);
@@ -115,8 +128,11 @@ class Machine {
   ResetPort reset_port_;
   std::unique_ptr<InterruptRouter> interrupt_router_;
   std::unique_ptr<Disks> disks_;
-  std::unique_ptr<VirtioRng> rng_;
-  std::unique_ptr<VirtioPci> rng_pci_;
+  struct Plugged {
+    std::unique_ptr<VirtioDevice> device;
+    std::unique_ptr<VirtioPci> pci;
+  };
+  std::vector<Plugged> plugged_;
 
   Mutex mutex_;
   std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);

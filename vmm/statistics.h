@@ -23,7 +23,7 @@ struct QueueStatistics {
 };
 
 struct DiskStatistics {
-  std::string path;
+  std::string path;  // "null" where there is no file
   std::string cache;
   std::string engine;  // empty: the guest never used the disk
   uint64_t bounced = 0;
@@ -46,8 +46,14 @@ struct ExitCount {
   uint64_t count;
 };
 
+struct KernelCount {
+  const char* name;  // KVM's own
+  uint64_t count;
+};
+
 struct VcpuStatistics {
-  std::vector<ExitCount> exits;  // returns of KVM_RUN, by reason
+  std::vector<ExitCount> exits;           // returns of KVM_RUN, by reason
+  std::vector<KernelCount> kernel_exits;  // what KVM counts; empty: this host's does not
 };
 
 struct MachineStatistics {

@@ -71,7 +71,12 @@ Vcpu::Vcpu(uint32_t id, KvmVcpu kvm, const Bus& memory_bus, const Bus& port_bus,
       kvm_(std::move(kvm)),
       memory_bus_(memory_bus),
       port_bus_(port_bus),
-      end_(std::move(end)) {}
+      end_(std::move(end)) {
+  // Now, as KVM does not give them out while the vCPU runs.
+  absl::StatusOr<UniqueFd> fd = kvm_.OpenStats();
+  if (!fd.ok()) return;
+  if (auto stats = KvmStats::Open(*std::move(fd)); stats.ok()) kvm_stats_ = *std::move(stats);
+}
 
 Vcpu::~Vcpu() {
   RequestStop();
@@ -127,6 +132,7 @@ VcpuStatistics Vcpu::statistics() const {
       statistics.exits.push_back({ExitName(reason), count});
     }
   }
+  if (kvm_stats_.has_value()) statistics.kernel_exits = kvm_stats_->Read();
   return statistics;
 }
 

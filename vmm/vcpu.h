@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <pthread.h>
 #include <string>
 #include <thread>
@@ -18,6 +19,7 @@
 #include "base/sync.h"
 #include "devices/bus.h"
 #include "vmm/kvm.h"
+#include "vmm/kvm_stats.h"
 #include "vmm/machine_end.h"
 #include "vmm/statistics.h"
 
@@ -57,6 +59,7 @@ class Vcpu {
 
   const uint32_t id_;
   KvmVcpu kvm_;
+  std::optional<KvmStats> kvm_stats_;  // where this host's KVM has them
   const Bus& memory_bus_;
   const Bus& port_bus_;
   const EndCallback end_;

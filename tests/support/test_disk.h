@@ -1,4 +1,4 @@
-// A file device with one channel, and requests with memory of their own.
+// A block device with one channel, and requests with memory of their own.
 #pragma once
 
 #include <atomic>
@@ -97,8 +97,11 @@ class TestRequest : public BlockRequest {
 
 class TestDisk {
  public:
-  TestDisk(const FileConfig& config, IoThread::Waiter waiter) {
-    auto device = FileDevice::Create(config, Logger());
+  TestDisk(const FileConfig& config, IoThread::Waiter waiter)
+      : TestDisk(FileDevice::Create(config, Logger()), waiter) {
+    file_ = static_cast<FileDevice*>(device_.get());
+  }
+  TestDisk(absl::StatusOr<std::unique_ptr<BlockDevice>> device, IoThread::Waiter waiter) {
     auto io_thread = IoThread::Start("disk-test", waiter);
     if (!device.ok() || !io_thread.ok()) {
       status_ = device.ok() ? io_thread.status() : device.status();
@@ -117,9 +120,9 @@ class TestDisk {
   }
 
   const absl::Status& status() const { return status_; }
-  FileDevice& device() { return *device_; }
+  FileDevice& device() { return *file_; }  // of a file
   IoThread& io_thread() { return *io_thread_; }
-  FileStatistics statistics() const { return device_->statistics().back(); }
+  FileStatistics statistics() const { return file_->statistics().back(); }
 
   // Submits all in one turn, and waits for all.
   void Run(const std::vector<TestRequest*>& requests) {
@@ -146,7 +149,8 @@ class TestDisk {
 
  private:
   absl::Status status_;
-  std::unique_ptr<FileDevice> device_;
+  std::unique_ptr<BlockDevice> device_;
+  FileDevice* file_ = nullptr;
   std::unique_ptr<IoThread> io_thread_;
   std::unique_ptr<BlockChannel> channel_;
 };

@@ -39,17 +39,12 @@ constexpr uint64_t kPatternBytes = guest::kPatternSectors * 512;
 
 DiskConfig Disk(const TempFile& image, CacheMode cache = CacheMode::kNone,
                 Engine engine = Engine::kAuto) {
-  DiskConfig disk;
-  disk.file.path = image.path();
-  disk.file.cache = cache;
-  disk.file.aio = engine;
-  return disk;
+  return {.backend = FileConfig{.path = image.path(), .cache = cache, .aio = engine}};
 }
 
 DiskConfig ReadOnly(const TempFile& image) {
-  DiskConfig disk = Disk(image);
-  disk.file.read_only = true;
-  return disk;
+  return {.backend =
+              FileConfig{.path = image.path(), .read_only = true, .cache = CacheMode::kNone}};
 }
 
 // What disk=1 leaves behind.
@@ -208,6 +203,51 @@ TEST_F(DiskMachineTest, StatisticsCountWhatTheGuestDid) {
   EXPECT_GE(queue.reads + queue.writes, NumberIn(output, "disk 0 ok", "polled"));
   EXPECT_GE(queue.bytes_written, 6 * kPatternBytes);
   EXPECT_GT(queue.flushes, 0u);
+}
+
+// Those who watch a machine must not make it miss a kick.
+TEST_F(DiskMachineTest, StatisticsMayBeReadWhileTheGuestKicks) {
+  const TempFile image(16 * kMiB);
+  for (const Engine engine : {Engine::kNative, Engine::kIoUring}) {
+    const TestConsole console;
+    MachineConfig config = GuestConfig(console, "rw=randread qd=1 runtime=300ms");
+    config.disks = {Disk(image, CacheMode::kNone, engine)};
+    absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    ASSERT_TRUE((*machine)->Start().ok());
+    uint64_t kicks = 0;
+    while (!testing::WaitForFd((*machine)->end_event().fd(), POLLIN, absl::ZeroDuration())) {
+      const uint64_t now = (*machine)->Statistics().disks.at(0).queues.at(0).kicks;
+      EXPECT_GE(now, kicks);
+      kicks = now;
+    }
+    EXPECT_EQ((*machine)->Wait().kind, EndKind::kPowerOff);
+    EXPECT_THAT(console.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
+    EXPECT_THAT(console.Output(), Not(HasSubstr("FAIL")));
+    EXPECT_GT(kicks, 0u);
+  }
+}
+
+TEST_F(DiskMachineTest, ADiskWithoutAStorageServesRequestsPolledAndByInterrupt) {
+  for (const std::string wait : {"poll", "irq"}) {
+    const TestConsole console;
+    MachineConfig config = GuestConfig(console, "rw=randrw qd=1,32 runtime=20ms wait=" + wait);
+    config.disks = {{.backend = NullConfig{.size = kMiB << 10}}};
+    absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+    ASSERT_TRUE(machine.ok()) << machine.status();
+    ASSERT_TRUE((*machine)->Start().ok());
+    EXPECT_EQ((*machine)->Wait().kind, EndKind::kPowerOff);
+    const std::string output = console.Output();
+    EXPECT_THAT(output, ContainsRegex("\"qd\":1,.*\"ios\":[1-9].*\"errors\":0,"));
+    EXPECT_THAT(output, ContainsRegex("\"qd\":32,.*\"ios\":[1-9].*\"errors\":0,"));
+    EXPECT_THAT(output, Not(HasSubstr("FAIL")));
+    const DiskStatistics disk = (*machine)->Statistics().disks.at(0);
+    EXPECT_EQ(disk.path, "null");
+    EXPECT_EQ(disk.engine, "null");
+    EXPECT_GT(disk.queues[0].reads, 0u);
+    EXPECT_GT(disk.queues[0].writes, 0u);
+    EXPECT_EQ(disk.queues[0].errors, 0u);
+  }
 }
 
 // ---- Whatever a driver does ----

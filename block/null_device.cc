@@ -1,0 +1,55 @@
+#include "block/null_device.h"
+
+#include <utility>
+
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+// Completes at the end of the turn, where other channels start their work.
+class NullChannel final : public BlockChannel {
+ public:
+  explicit NullChannel(IoThread& io_thread) : io_thread_(io_thread) {}
+
+  void Submit(BlockRequest& request) override {
+    request.next = nullptr;
+    *end_ = &request;
+    end_ = &request.next;
+    io_thread_.AtSubmit(completer_);
+  }
+
+ private:
+  void CompleteAll() {
+    // Both first: what `done` submits is for the next run, which it queues.
+    BlockRequest* request = std::exchange(first_, nullptr);
+    end_ = &first_;
+    while (request != nullptr) {
+      BlockRequest* next = request->next;
+      request->result = 0;
+      request->done(*request);
+      request = next;
+    }
+  }
+
+  IoThread& io_thread_;
+  BlockRequest* first_ = nullptr;
+  BlockRequest** end_ = &first_;
+  HookTo<NullChannel, &NullChannel::CompleteAll> completer_{*this};
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<NullDevice>> NullDevice::Create(const NullConfig& config) {
+  if (config.size == 0 || config.size % 512 != 0) {
+    return BadInput("a null disk of %d bytes cannot be; give a size that is a multiple of 512",
+                    config.size);
+  }
+  return std::unique_ptr<NullDevice>(new NullDevice(config.size));
+}
+
+absl::StatusOr<std::unique_ptr<BlockChannel>> NullDevice::Open(IoThread& io_thread) {
+  return std::make_unique<NullChannel>(io_thread);
+}
+
+}  // namespace ringside

@@ -11,10 +11,8 @@
 // is to store two indices. The driver negotiates EVENT_IDX and polls. `indirect`: the three buffers
 // of a request are in an indirect table, as Linux puts them. `idle`: queues beside it that have no
 // work.
-#include <algorithm>
 #include <atomic>
 #include <benchmark/benchmark.h>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <vector>
@@ -24,6 +22,7 @@
 #include "block/null_device.h"
 #include "devices/blk_queue.h"
 #include "tests/support/blk_format.h"
+#include "tests/support/guest_memory.h"
 #include "tests/support/raw_ring.h"
 
 namespace ringside::benchmarks {
@@ -42,23 +41,16 @@ struct Shape {
 
 constexpr uint16_t kQueueSize = 256;
 constexpr uint32_t kBytes = 4096;
-constexpr uint64_t kDiskSize = 64 << 20;
-constexpr uint64_t kMemorySize = 8 << 20;
+constexpr uint64_t kDiskSize = 64 * kMiB;
+constexpr uint64_t kMemorySize = 8 * kMiB;
 // Guest memory: rings, then what the requests need.
 constexpr uint64_t RingAddress(size_t queue) {
   return 0x4000 * queue;
 }
 constexpr uint64_t RequestAddress(uint16_t request) {
-  return (4 << 20) + uint64_t{0x2000} * request;
+  return 4 * kMiB + uint64_t{0x2000} * request;
 }
 constexpr uint64_t kStatus = 16, kTable = 64, kData = 4096;  // behind the header
-
-std::unique_ptr<GuestMemory> MakeMemory() {
-  constexpr GuestMemory::Range kRange = {.guest_address = 0, .size = kMemorySize};
-  auto memory = GuestMemory::Create({&kRange, 1});
-  if (!memory.ok()) std::abort();
-  return *std::move(memory);
-}
 
 // The guest's side: the same requests again and again.
 class Driver {
@@ -231,7 +223,7 @@ class Rig {
   void Nothing() {}
 
   IoThread& io_thread_;
-  const std::unique_ptr<GuestMemory> memory_ = MakeMemory();
+  const std::unique_ptr<GuestMemory> memory_ = MakeMemory(kMemorySize);
   Driver driver_;
   const EventFd driver_wake_ = *EventFd::Create();
   DriverSource source_{driver_, driver_wake_, io_thread_};
@@ -252,7 +244,7 @@ class Rig {
 
 // What the driver does for a batch, on a ring where all is back at once.
 Cost CostOfDriver(const Shape& shape) {
-  const auto memory = MakeMemory();
+  const auto memory = MakeMemory(kMemorySize);
   Driver driver(*memory, shape);
   uint64_t waits = 0;
   return CostOf([&](Calls& calls) {

@@ -15,17 +15,17 @@
 //   every element, this queue once.
 // - request_parse: Walk and ParseBlkRequest, since Firecracker's parse goes through the chain, too.
 // - Memory is 68 KiB, not 65,562 bytes: regions are made of pages.
-#include <algorithm>
 #include <array>
 #include <benchmark/benchmark.h>
-#include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <span>
 
 #include "benchmarks/support/measure.h"
 #include "devices/blk_request.h"
 #include "devices/virtqueue.h"
 #include "tests/support/blk_format.h"
+#include "tests/support/guest_memory.h"
 #include "tests/support/raw_ring.h"
 
 namespace ringside::benchmarks {
@@ -37,13 +37,6 @@ using testing::kWrite;
 constexpr uint32_t kBufferSize = 1024;
 constexpr uint64_t BufferAddress(uint16_t i) {
   return 2048 + uint64_t{kBufferSize} * i;
-}
-
-std::unique_ptr<GuestMemory> MakeMemory() {
-  constexpr GuestMemory::Range kRange = {.guest_address = 0, .size = 0x11000};
-  auto memory = GuestMemory::Create({&kRange, 1});
-  if (!memory.ok()) std::abort();
-  return *std::move(memory);
 }
 
 struct Rig {
@@ -78,7 +71,7 @@ struct Rig {
     ring.SetAvailableIndex(1);
   }
 
-  const std::unique_ptr<GuestMemory> memory = MakeMemory();
+  const std::unique_ptr<GuestMemory> memory = MakeMemory(68 * 1024);
   testing::RawRing ring;
 };
 

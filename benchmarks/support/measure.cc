@@ -6,7 +6,9 @@
 namespace ringside::benchmarks {
 namespace {
 
-// Enough for what happens once in a while to average out.
+// Threads have woken up, functions of shared libraries are found.
+constexpr uint64_t kSettling = 16;
+// Enough for what happens once in a while to average out; few where every instruction is a trap.
 constexpr uint64_t kCountedByProcessor = 2000;
 constexpr uint64_t kCountedBySteps = 2;
 // The clocked loop asks Google Benchmark once for so many calls, so that asking costs none of them.
@@ -14,6 +16,10 @@ constexpr uint64_t kTimedAtOnce = 64;
 
 bool ProcessorCounts() {
   return PerfCounters::WhyNot().empty();
+}
+
+uint64_t CountedCalls() {
+  return ProcessorCounts() ? kCountedByProcessor : kCountedBySteps;
 }
 
 // Said once, at the head of the output.
@@ -56,13 +62,9 @@ Cost operator/(const Cost& cost, double count) {
           Ratio(cost.kernel_instructions, count), Ratio(cost.kernel_cycles, count)};
 }
 
-uint64_t CountedCalls() {
-  return ProcessorCounts() ? kCountedByProcessor : kCountedBySteps;
-}
-
 const Cost& OverheadOfCalls() {
   static const Cost overhead = [] {
-    Calls nothing(CountedCalls());
+    Calls nothing;
     while (nothing.More()) benchmark::ClobberMemory();
     return nothing.cost();
   }();
@@ -70,29 +72,39 @@ const Cost& OverheadOfCalls() {
 }
 
 bool Calls::AtEdge() {
-  if (state_ != nullptr) return AtEdgeOfTimed();
-  if (started_) {
-    StopCounting();
-    return false;
-  }
-  started_ = true;
-  left_ = count_ - 1;
-  StartCounting();
-  return true;
+  return state_ != nullptr ? AtEdgeOfTimed() : AtEdgeOfCounted();
 }
 
 bool Calls::AtEdgeOfTimed() {
   // Read within: Google Benchmark itself may allocate when it starts and stops its clocks.
-  const uint64_t now = testing::AllocationsOfThisThread();
+  const uint64_t before = testing::AllocationsOfThisThread();
   const bool more = state_->KeepRunningBatch(kTimedAtOnce);
-  if (!started_) {
-    started_ = true;
+  if (stage_ == Stage::kStart) {
+    stage_ = Stage::kMeasuring;
     allocations_ = testing::AllocationsOfThisThread();
   } else if (!more) {
-    allocations_ = now - allocations_;
+    allocations_ = before - allocations_;
   }
   if (more) left_ = kTimedAtOnce - 1;
   return more;
+}
+
+bool Calls::AtEdgeOfCounted() {
+  switch (stage_) {
+    case Stage::kStart:
+      stage_ = Stage::kSettling;
+      left_ = kSettling - 1;
+      return true;
+    case Stage::kSettling:
+      stage_ = Stage::kMeasuring;
+      left_ = CountedCalls() - 1;
+      StartCounting();
+      return true;
+    case Stage::kMeasuring:
+      StopCounting();
+      return false;
+  }
+  return false;
 }
 
 void Calls::StartCounting() {
@@ -112,7 +124,7 @@ void Calls::StopCounting() {
   }
   cost_ = Cost{figures.instructions, figures.cycles, figures.kernel_instructions,
                figures.kernel_cycles} /
-          static_cast<double>(count_);
+          static_cast<double>(CountedCalls());
 }
 
 void Report(benchmark::State& state, const Cost& cost) {

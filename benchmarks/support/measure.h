@@ -35,8 +35,8 @@ class Calls {
  public:
   // Timed: as often as the benchmark says.
   explicit Calls(benchmark::State& state) : state_(&state) {}
-  // Counted.
-  explicit Calls(uint64_t count) : count_(count) {}
+  // Counted: a fixed number, after some that let things settle.
+  Calls() = default;
 
   // Before each operation: whether it is to be done.
   bool More() {
@@ -51,31 +51,29 @@ class Calls {
   const Cost& cost() const { return cost_; }
 
  private:
+  enum class Stage { kStart, kSettling, kMeasuring };
+
   bool AtEdge();
   bool AtEdgeOfTimed();
+  bool AtEdgeOfCounted();
   void StartCounting();
   void StopCounting();
 
   benchmark::State* const state_ = nullptr;
-  const uint64_t count_ = 0;
+  Stage stage_ = Stage::kStart;
   uint64_t left_ = 0;
-  bool started_ = false;
   uint64_t allocations_ = 0;
   PerfCounters perf_;
   Cost cost_;
 };
 
-// Few where every instruction costs a trap.
-uint64_t CountedCalls();
-// Of Calls itself.
+// Of Calls itself, counted.
 const Cost& OverheadOfCalls();
 
 // Of one call of the loop's operation.
 template <typename Loop>
 Cost CostOf(const Loop& loop) {
-  Calls warm_up(2);
-  loop(warm_up);
-  Calls counted(CountedCalls());
+  Calls counted;
   loop(counted);
   return counted.cost() - OverheadOfCalls();
 }

@@ -2,24 +2,16 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "base/sync.h"
 #include "benchmarks/support/measure.h"
 #include "poll/io_thread.h"
+#include "tests/support/run_on.h"
 
 namespace ringside::benchmarks {
 
-// Runs `function` on the I/O thread and waits for its end.
-template <typename Function>
-void RunOn(IoThread& io_thread, Function function) {
-  Event done;
-  TaskOf task([&] {
-    function();
-    done.Notify();
-  });
-  io_thread.Post(task);
-  done.Wait();
-}
+using testing::RunOn;
 
 // A thread as disks have it. Null where io_uring cannot be had, and the benchmark fails: figures of
 // what it would fall back to would be others.

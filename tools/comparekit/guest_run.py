@@ -84,6 +84,8 @@ def parse_job(text):
     if not job["ios"]:
         raise MeasureError(f"{name}: no I/O was done")
     job["iops"] = job["ios"] * 1e9 / job["runtime_ns"]
+    for name in ("kicks", "interrupts"):
+        job[f"{name}_per_io"] = job[name] / job["ios"]
     return job
 
 

@@ -24,7 +24,7 @@ examples:
   tools/compare --qemu /usr/bin/qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker
   tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5
 
-Firecracker, Cloud Hypervisor and crosvm are started as their documentation says."""
+crosvm is started as its documentation says, and untried."""
 
 RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 TARGETS = ("disk", "tmpfs", "null")

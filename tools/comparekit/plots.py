@@ -13,7 +13,7 @@ _COLOURS = {
     "Ringside": ["#d62728", "#ff7f6e", "#8c1515"],
     "QEMU": ["#1f4e9c", "#4f86d9", "#2a9d8f", "#76c8bd", "#5b3f9c", "#9c83d6", "#3b6d7a", "#8db5c0"],
     "Firecracker": ["#e08a00", "#f2bd5c"],
-    "Cloud Hypervisor": ["#7b4f2c", "#b98b66"],
+    "Cloud Hypervisor": ["#7b4f2c", "#b98b66", "#4a2c14"],
     "crosvm": ["#4d7c0f", "#a3c585"],
 }
 _MARKS = "osD^vP*X"
@@ -27,7 +27,7 @@ def draw(results, directory):
                             "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False})
     style = Styles(results["contestants"])
     plots = [("iops", "I/Os a second against requests in flight", "closed", _iops),
-             ("latency", "Latency against load: medians, p99 as thin lines", "closed",
+             ("latency", "Latency against load, one mark a depth: medians, p99 as thin lines", "closed",
               _latency_against_iops),
              ("cpu", "Process CPU an I/O less the vCPU threads (dotted: with them)", "closed", _cpu),
              ("open-loop", "Latency against arrivals (Poisson): medians, p99 as thin lines", "open",
@@ -102,6 +102,15 @@ def _depth_axis(axis, found):
     axis.set_xlabel("requests in flight")
 
 
+def _log_axis(axis, label):
+    """Ratios as distances, figures written out."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=20))
+    axis.yaxis.set_minor_locator(ticker.NullLocator())
+    axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_ylabel(label)
+
+
 def _iops(axis, found, style):
     for row in found:
         look = style.of(row)
@@ -111,8 +120,7 @@ def _iops(axis, found, style):
                           [figure.high / 1000 for figure in figures], color=look["color"],
                           alpha=0.12, linewidth=0)
     _depth_axis(axis, found)
-    axis.set_ylim(bottom=0)
-    axis.set_ylabel("thousand I/Os a second")
+    _log_axis(axis, "thousand I/Os a second")
 
 
 def _latency_against_iops(axis, found, style):
@@ -135,9 +143,7 @@ def _latency(axis, row, loads, style):
     axis.plot(loads, [point["p50"].median / 1000 for point in points], label=row.name, **look)
     thin = {**look, "linewidth": 0.6, "marker": None, "alpha": 0.7}
     axis.plot(loads, [point[_LATENCY_PERCENTILE].median / 1000 for point in points], **thin)
-    axis.set_yscale("log")
-    axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_ylabel("latency, us")
+    _log_axis(axis, "latency, us")
 
 
 def _cpu(axis, found, style):
@@ -151,9 +157,7 @@ def _cpu(axis, found, style):
             thin = {**look, "linestyle": ":", "linewidth": 0.8, "marker": None}
             axis.plot(depths, [figure.median / 1000 for figure in figures], **thin)
     _depth_axis(axis, found)
-    axis.set_yscale("log")
-    axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.set_ylabel("CPU an I/O, us")
+    _log_axis(axis, "CPU an I/O, us")
 
 
 def _curve(row, name):

@@ -1,14 +1,16 @@
 """Interleaved rounds: every contestant once on every target, then again, each on a quiet machine."""
 
 import fnmatch
+import time
 
 from . import cpu, guest_run, summary
 from .common import MeasureError
 from .host import HostEngine
 
 WARMUP_MS = 50
-_QUIET_PATIENCE_S = 20
 _QUIET_LOOK_S = 0.5
+_QUIET_PATIENCE_S = 20         # Before a run.
+_ALL_QUIET_PATIENCE_S = 180    # For all waiting and repeating: a machine in use shall not take hours.
 _NOISY_TRIES = 3
 _VERIFY_MS = 100
 _VERIFY_SIZE_MIB = 16
@@ -27,15 +29,12 @@ def matches(name, pattern):
 
 
 def choose(contestants, only, skip):
-    """Returns those that --only and --skip leave; a name in `only` is that name alone if there is one."""
-    names = {contestant.name.lower() for contestant in contestants}
-
-    def chosen(name, patterns):
-        return any(name.lower() == pattern.lower() if pattern.lower() in names
-                   else matches(name, pattern) for pattern in patterns)
+    """Returns those that --only and --skip leave."""
+    def chosen(contestant, patterns):
+        return any(matches(contestant.name, pattern) for pattern in patterns)
 
     return [contestant for contestant in contestants
-            if (not only or chosen(contestant.name, only)) and not chosen(contestant.name, skip)]
+            if (not only or chosen(contestant, only)) and not chosen(contestant, skip)]
 
 
 def runs_of(contestants, targets):
@@ -86,7 +85,7 @@ class Schedule:
         self._contestants, self._targets = contestants, targets
         self._settings = settings
         self._noise_limit = options.noise_limit / 100
-        self._accept_noise = options.accept_noise
+        self._patience_s = 0 if options.accept_noise else _ALL_QUIET_PATIENCE_S
         self._progress = progress
         self._failed = set()  # (target, contestant)
         self.samples, self.failures, self.noise = [], [], []
@@ -130,9 +129,9 @@ class Schedule:
             if result is None:
                 return
             noisy = noisy or self._noise_during(use)
-            if noisy is None or self._accept_noise:
+            if noisy is None or self._patience_s <= 0:
                 break
-            self._progress.note(f"{text}: {noisy}; once more")
+            self._patience_s -= seconds
         jobs, own = result
         self.samples.append({"target": target.name, "contestant": contestant.name, "round": number,
                              "loop": loop, "noisy": noisy, "jobs": jobs, "self": own})
@@ -170,8 +169,10 @@ class Schedule:
             return None
 
     def _wait_for_quiet(self):
-        patience = 0 if self._accept_noise else _QUIET_PATIENCE_S
+        start = time.monotonic()
+        patience = min(max(self._patience_s, 0), _QUIET_PATIENCE_S)
         share = cpu.wait_for_quiet(self._noise_limit, patience, _QUIET_LOOK_S)
+        self._patience_s -= max(time.monotonic() - start - _QUIET_LOOK_S, 0)
         return None if share is None else f"others used {share:.0%} of the processors before it"
 
     def _noise_during(self, use):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 BEST_OF = ("host", "ceiling")
 REFERENCE = "Ringside"
 
-_FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io")
+_FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "kicks_per_io", "interrupts_per_io")
 _PERCENTILES = ("p50", "p99", "p999")
 
 
@@ -23,6 +23,11 @@ class Figure:
     median: float
     low: float
     high: float
+
+    @property
+    def spread(self):
+        """Half of the range, as a share of the median."""
+        return (self.high - self.low) / 2 / self.median if self.median else 0.0
 
 
 @dataclass

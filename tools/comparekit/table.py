@@ -4,32 +4,39 @@ from . import summary
 
 _HEADLINE_DEPTHS = (1, 32)
 
+_LEGEND = """\
+kIOPS: median of the rounds, spread: half of lowest to highest. ratio: IOPS ÷ Ringside's. p50, p99:
+latency, us. CPU: process CPU an I/O, us; less vCPU: without the vCPU thread, which spins for
+completions. kicks: the guest's, an I/O."""
+
 
 def markdown(results):
     """The whole of table.md."""
+    depths = results["settings"]["depths"]
     blocks = [_title(results), _problems(results)]
     for target in results["targets"]:
         all_rows = summary.rows(results, target["name"])
         if not all_rows:
             continue
-        blocks += [f"## {target['name']}: {target['text']}",
-                   _headline(all_rows, results["settings"]["depths"]),
-                   "Thousand I/Os a second at each depth, lowest to highest of the rounds in brackets:",
-                   _all_depths(all_rows, results["settings"]["depths"])]
+        blocks.append(f"## {target['name']}: {target['text']}")
+        blocks += [_headline(all_rows, depth) for depth in headline_depths(depths)]
+        blocks += ["Thousand I/Os a second, lowest to highest of the rounds in brackets, by requests "
+                   "in flight:", _all_depths(all_rows, depths)]
         blocks += _open_loop(results, target["name"])
     blocks.append(_footnotes(results))
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
 def terminal(results):
-    """The headline of each target, and what went wrong."""
+    """The headlines of each target, and what went wrong."""
     blocks = []
     for target in results["targets"]:
         all_rows = summary.rows(results, target["name"])
         if all_rows:
-            blocks += [f"{target['name']}: {target['text']}",
-                       _headline(all_rows, results["settings"]["depths"])]
-    return "\n\n".join(filter(None, [*blocks, _legend(), _problems(results)]))
+            blocks.append(f"{target['name']}: {target['text']}")
+            blocks += [_headline(all_rows, depth)
+                       for depth in headline_depths(results["settings"]["depths"])]
+    return "\n\n".join(filter(None, [*blocks, _LEGEND, _problems(results)]))
 
 
 def headline_depths(depths):
@@ -59,35 +66,34 @@ def _title(results):
 
 
 def _problems(results):
-    lines = [f"- **FAILED** {text}" for text in results["failures"]]
-    lines += [f"- **NOISY** {text}" for text in results["noise"]]
+    # The failed VMM's last output is below the first line, in results.json.
+    lines = [f"- **FAILED** {text.splitlines()[0]}" for text in results["failures"]]
+    runs = len(results["samples"])
+    if results["noise"]:
+        lines.append(f"- **NOISY** {len(results['noise'])} of {runs} runs, marked ! in the tables: "
+                     f"first {results['noise'][0]}")
     lines += [f"- missing: {name}: {remedy}" for name, remedy in results["missing"].items()]
     return "\n".join(lines)
 
 
-def _headline(all_rows, depths):
-    chosen = headline_depths(depths)
-    header = ["", *(f"{name} qd {depth}" if number == 0 else name
-                    for depth in chosen
-                    for number, name in enumerate(("kIOPS", "ratio", "p50", "p99", "CPU", "host CPU")))]
+def _headline(all_rows, depth):
+    header = [f"{depth} in flight", "kIOPS", "spread", "ratio", "p50", "p99", "CPU", "less vCPU",
+              "kicks"]
     reference = summary.reference(all_rows)
-    lines = []
-    for row in all_rows:
-        cells = [_name(row)]
-        for depth in chosen:
-            cells += _headline_cells(row, reference, depth)
-        lines.append(cells)
-    return _table(header, lines)
+    return _table(header, [_headline_cells(row, reference, depth) for row in all_rows])
 
 
 def _headline_cells(row, reference, depth):
     point = row.points.get(depth)
     if point is None:
-        return ["-"] * 6
+        return [_name(row)] + ["-"] * 8
     ratio = summary.ratio(row, reference, depth)
-    return [_thousands(point["iops"].median), "-" if ratio is None else f"{ratio:.2f}",
+    kicks = point["kicks_per_io"]
+    return [_name(row), _thousands(point["iops"].median), f"±{point['iops'].spread:.0%}",
+            "-" if ratio is None else f"{ratio:.2f}",
             _microseconds(point["p50"]), _microseconds(point["p99"]),
-            _microseconds(point["cpu_ns_per_io"]), _microseconds(point["host_cpu_ns_per_io"])]
+            _microseconds(point["cpu_ns_per_io"]), _microseconds(point["host_cpu_ns_per_io"]),
+            "-" if kicks is None else f"{kicks.median:.3f}"]
 
 
 def _all_depths(all_rows, depths):
@@ -114,25 +120,31 @@ def _open_loop(results, target):
             _table(["", *(f"{rate:,}" for rate in rates)], lines)]
 
 
-def _legend():
-    return ("ratio: IOPS ÷ Ringside's. p50, p99: latency, us. CPU: process CPU an I/O, us, of which the "
-            "vCPU\nthread spins for completions; host CPU: the same less the vCPU thread.")
-
-
 def _footnotes(results):
-    best = []
+    lines = []
     for target in results["targets"]:
         for row in summary.rows(results, target["name"]):
             if row.family in summary.BEST_OF:
                 ways = ", ".join(f"{point.by.removeprefix(row.name + ' ')} at {depth}"
                                  for depth, point in row.points.items())
-                best.append(f"- {row.name} on {target['name']} is the best of its engines: {ways}.")
-    return "\n\n".join([_legend(), "\n".join(best)])
+                lines.append(f"- {row.name} on {target['name']} is the best of its engines: {ways}.")
+        lines += _own_counters(results, target["name"])
+    return "\n\n".join([_LEGEND, "\n".join(lines)])
+
+
+def _own_counters(results, target):
+    """What contestants say of themselves, over all jobs of the last round."""
+    last = {sample["contestant"]: sample["self"] for sample in results["samples"]
+            if sample["target"] == target and sample["self"]}
+    return [f"- {name} on {target} says of itself, all jobs and its start together: "
+            + ", ".join(f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}"
+                        for key, value in counters.items()) + "."
+            for name, counters in last.items()]
 
 
 def _name(row):
     name = f"**{row.name}**" if row.family == summary.REFERENCE else row.name
-    return name + (" (noisy)" if row.noisy else "")
+    return name + ("!" if row.noisy else "")
 
 
 def _spread(figure):

@@ -46,7 +46,10 @@ def measure(contestants, targets, missing, options):
                 "warmup_ms": schedule.WARMUP_MS}
     settings["runtime_ms"] = options.runtime or schedule.runtime_ms(contestants, targets, settings,
                                                                     options.minutes)
-    progress = Progress(schedule.estimate_s(contestants, targets, settings))
+    seconds = schedule.estimate_s(contestants, targets, settings)
+    progress = Progress(seconds)
+    progress.note(f"{len(contestants)} contestants, {options.rounds} rounds, "
+                  f"{settings['runtime_ms']} ms a job: about {max(round(seconds / 60), 1)} min")
     rounds = schedule.Schedule(contestants, targets, settings, options, progress)
     try:
         rounds.run()

@@ -57,20 +57,21 @@ def runtime_ms(contestants, targets, settings, minutes):
 
 
 def estimate_s(contestants, targets, settings):
-    """How long it will take, the open loop included."""
+    """How long it will take."""
     jobs, overhead_s = _jobs_and_overhead(contestants, targets, settings)
-    closed = len(settings["depths"])
-    share = 1 + len(settings["rates"]) / closed
-    return overhead_s + share * jobs * (settings["runtime_ms"] + WARMUP_MS) / 1000
+    return overhead_s + jobs * (settings["runtime_ms"] + WARMUP_MS) / 1000
 
 
 def _jobs_and_overhead(contestants, targets, settings):
     """Returns (jobs of all rounds, seconds that runs take beside them)."""
     runs = runs_of(contestants, targets)
-    rounds = settings["rounds"]
-    jobs = rounds * sum(jobs_of(contestant, settings) for _, contestant in runs)
     checks = sum(is_checked(contestant, target) for target, contestant in runs)
-    return jobs, (rounds * len(runs) + checks) * _RUN_OVERHEAD_S + jobs * _JOB_OVERHEAD_S
+    boots, jobs = len(runs), sum(jobs_of(contestant, settings) for _, contestant in runs)
+    if settings["rates"]:
+        opened = sum(not isinstance(contestant, HostEngine) for _, contestant in runs)
+        boots, jobs = boots + opened, jobs + opened * len(settings["rates"])
+    boots, jobs = boots * settings["rounds"], jobs * settings["rounds"]
+    return jobs, (boots + checks) * _RUN_OVERHEAD_S + jobs * _JOB_OVERHEAD_S
 
 
 def is_checked(contestant, target):

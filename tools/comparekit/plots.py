@@ -1,5 +1,7 @@
 """The plots, as SVG for documents and PNG for looking: one column a target, one legend for all."""
 
+from functools import partial
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -18,22 +20,24 @@ _COLOURS = {
 }
 _MARKS = "osD^vP*X"
 _GREY = {"ceiling": ("#333333", "--"), "host": ("#999999", "--")}
-_LATENCY_PERCENTILE = "p99"
+_PERCENTILES = {"p50": "median latency, us", "p99": "p99 latency, us"}
+_CPU = {"host_cpu_ns_per_io": "CPU an I/O less vCPU, us", "cpu_ns_per_io": "CPU an I/O, us"}
 
 
 def draw(results, directory):
-    """Writes all plots; returns their paths without the suffix."""
+    """Writes all plots for which there are figures."""
     pyplot.rcParams.update({"svg.fonttype": "none", "font.size": 9, "axes.grid": True,
                             "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False})
     style = Styles(results["contestants"])
-    plots = [("iops", "I/Os a second against requests in flight", "closed", _iops),
-             ("latency", "Latency against load, one mark a depth: medians, p99 as thin lines", "closed",
-              _latency_against_iops),
-             ("cpu", "Process CPU an I/O less the vCPU threads (dotted: with them)", "closed", _cpu),
-             ("open-loop", "Latency against arrivals (Poisson): medians, p99 as thin lines", "open",
-              _latency_against_rate)]
-    return [path for name, title, loop, panel in plots
-            if (path := _draw_one(results, directory / name, title, loop, panel, style))]
+    plots = [("iops", "I/Os a second against requests in flight", "closed", [_iops]),
+             ("latency", "Latency against load, one mark a depth", "closed",
+              [partial(_latency_against_iops, name=name) for name in _PERCENTILES]),
+             ("cpu", "Process CPU an I/O, without and with the vCPU threads", "closed",
+              [partial(_cpu, name=name) for name in _CPU]),
+             ("open-loop", "Latency against arrivals (Poisson)", "open",
+              [partial(_latency_against_rate, name=name) for name in _PERCENTILES])]
+    for name, title, loop, panels in plots:
+        _draw_one(results, directory / name, title, loop, panels, style)
 
 
 class Styles:
@@ -60,26 +64,28 @@ class Styles:
                 "zorder": 5 if emphasised else 2}
 
 
-def _draw_one(results, path, title, loop, panel, style):
-    panels = [(target, found) for target in results["targets"]
-              if (found := summary.rows(results, target["name"], loop))]
-    if not panels:
-        return None
-    figure, axes = pyplot.subplots(1, len(panels), figsize=(4.2 * len(panels) + 2.4, 4.4),
-                                   squeeze=False, layout="constrained")
+def _draw_one(results, path, title, loop, panels, style):
+    """A column a target, a row for each of `panels`, which draw a target's rows."""
+    columns = [(target, found) for target in results["targets"]
+               if (found := summary.rows(results, target["name"], loop))]
+    if not columns:
+        return
+    size = (4.2 * len(columns) + 2.4, 3.6 * len(panels) + 0.8)
+    figure, axes = pyplot.subplots(len(panels), len(columns), figsize=size, squeeze=False,
+                                   layout="constrained")
     names = {}
-    for (target, found), axis in zip(panels, axes[0]):
-        axis.set_title(f"{target['name']}: {target['text']}", fontsize=9)
-        panel(axis, found, style)
-        for handle, label in zip(*axis.get_legend_handles_labels()):
-            names.setdefault(label, handle)
+    for column, (target, found) in enumerate(columns):
+        axes[0][column].set_title(f"{target['name']}: {target['text']}", fontsize=9)
+        for axis, panel in zip(axes[:, column], panels):
+            panel(axis, found, style)
+            for handle, label in zip(*axis.get_legend_handles_labels()):
+                names.setdefault(label, handle)
     axes[0][-1].legend(names.values(), names.keys(), loc="center left", bbox_to_anchor=(1.02, 0.5),
                        frameon=False)
     figure.suptitle(f"{title}\n{_conditions(results)}", fontsize=10)
     for suffix in (".svg", ".png"):
         figure.savefig(path.with_suffix(suffix), dpi=130, metadata=_without_date(suffix))
     pyplot.close(figure)
-    return path
 
 
 def _conditions(results):
@@ -123,41 +129,36 @@ def _iops(axis, found, style):
     _log_axis(axis, "thousand I/Os a second")
 
 
-def _latency_against_iops(axis, found, style):
+def _latency_against_iops(axis, found, style, name):
     for row in found:
         loads = [point["iops"].median / 1000 for point in row.points.values()]
-        _latency(axis, row, loads, style)
+        axis.plot(loads, _medians_us(row, name), label=row.name, **style.of(row))
     axis.set_xlim(left=0)
     axis.set_xlabel("thousand I/Os a second reached")
+    _log_axis(axis, _PERCENTILES[name])
 
 
-def _latency_against_rate(axis, found, style):
+def _latency_against_rate(axis, found, style, name):
     for row in found:
-        _latency(axis, row, [rate / 1000 for rate in row.points], style)
+        rates = [rate / 1000 for rate in row.points]
+        axis.plot(rates, _medians_us(row, name), label=row.name, **style.of(row))
+    axis.set_xlim(left=0)
     axis.set_xlabel("thousand arrivals a second")
+    _log_axis(axis, _PERCENTILES[name])
 
 
-def _latency(axis, row, loads, style):
-    look = style.of(row)
-    points = row.points.values()
-    axis.plot(loads, [point["p50"].median / 1000 for point in points], label=row.name, **look)
-    thin = {**look, "linewidth": 0.6, "marker": None, "alpha": 0.7}
-    axis.plot(loads, [point[_LATENCY_PERCENTILE].median / 1000 for point in points], **thin)
-    _log_axis(axis, "latency, us")
-
-
-def _cpu(axis, found, style):
+def _cpu(axis, found, style, name):
     for row in found:
-        look = style.of(row)
-        name = "host_cpu_ns_per_io" if _curve(row, "host_cpu_ns_per_io")[0] else "cpu_ns_per_io"
-        depths, figures = _curve(row, name)
-        axis.plot(depths, [figure.median / 1000 for figure in figures], label=row.name, **look)
-        if name == "host_cpu_ns_per_io":
-            depths, figures = _curve(row, "cpu_ns_per_io")
-            thin = {**look, "linestyle": ":", "linewidth": 0.8, "marker": None}
-            axis.plot(depths, [figure.median / 1000 for figure in figures], **thin)
+        # The host has no vCPUs: all its time is what the others' without them compares with.
+        depths, figures = _curve(row, name if row.family != "host" else "cpu_ns_per_io")
+        axis.plot(depths, [figure.median / 1000 for figure in figures], label=row.name,
+                  **style.of(row))
     _depth_axis(axis, found)
-    _log_axis(axis, "CPU an I/O, us")
+    _log_axis(axis, _CPU[name])
+
+
+def _medians_us(row, name):
+    return [point[name].median / 1000 for point in row.points.values()]
 
 
 def _curve(row, name):

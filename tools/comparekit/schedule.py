@@ -17,8 +17,9 @@ _VERIFY_SIZE_MIB = 16
 _OPEN_LOOP_DEPTH = 128
 _MIN_RUNTIME_MS, _MAX_RUNTIME_MS = 100, 2000
 
-# What a run costs beside its jobs' time, for the estimate: a guest's start and end and the look whether
-# the machine is quiet; fio's start; a job's line, each character of which is an exit.
+# What there is beside the jobs' time, for the estimate. Once: writing files, drawing. A run: a guest's
+# start and end, the look whether the machine is quiet. A job: its line, each character an exit.
+_FIXED_OVERHEAD_S = 15
 _RUN_OVERHEAD_S = 1.2
 _JOB_OVERHEAD_S = 0.06
 
@@ -71,7 +72,7 @@ def _jobs_and_overhead(contestants, targets, settings):
         opened = sum(not isinstance(contestant, HostEngine) for _, contestant in runs)
         boots, jobs = boots + opened, jobs + opened * len(settings["rates"])
     boots, jobs = boots * settings["rounds"], jobs * settings["rounds"]
-    return jobs, (boots + checks) * _RUN_OVERHEAD_S + jobs * _JOB_OVERHEAD_S
+    return jobs, _FIXED_OVERHEAD_S + (boots + checks) * _RUN_OVERHEAD_S + jobs * _JOB_OVERHEAD_S
 
 
 def is_checked(contestant, target):

@@ -64,7 +64,7 @@ class Targets:
         return Target("tmpfs", _describe(path, size / GIB, direct), path, size, direct)
 
     def _null(self):
-        return Target("null", "null backend, 1 GiB", "", GIB, False)
+        return Target("null", "null backend, 1 GiB (QEMU: null-co)", "", GIB, False)
 
     def _file(self, parent, size):
         try:

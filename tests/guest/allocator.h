@@ -1,6 +1,6 @@
 // Memory for rings and buffers: from the end of the guest's image to the end of that RAM range,
-// handed out upwards and taken back only from the top. What the loader left there (BootInfo has copied all but
-// the initrd) may be overwritten.
+// handed out upwards and taken back only from the top. What the loader left there (BootInfo has
+// copied all but the initrd) may be overwritten.
 
 #ifndef RINGSIDE_TESTS_GUEST_ALLOCATOR_H_
 #define RINGSIDE_TESTS_GUEST_ALLOCATOR_H_

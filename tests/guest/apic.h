@@ -12,16 +12,24 @@ namespace guest {
 // Software-enables this CPU's local APIC, which must come before any interrupt.
 void EnableLocalApic();
 
+// Whether ordinary interrupts reach this CPU. Those that come meanwhile are delivered afterwards.
+enum class Interrupts { kHeldBack, kTaken };
+void SetInterrupts(Interrupts wanted);
+
 // Tells the local APIC that the handler of the current interrupt is done.
 void EndOfInterrupt();
 
 // Routes an I/O APIC pin, edge-triggered and active high, to `handler` at `vector` on this CPU.
 void RouteInterrupt(uint8_t pin, uint8_t vector, InterruptHandler handler);
 
-// Starts the application processors with APIC IDs 1 to `count` by INIT and start-up IPIs, and
-// returns how many of them have counted themselves, after all have or some seconds have gone by.
-// They stay halted in real mode.
-uint32_t StartApplicationProcessors(uint32_t count);
+// This CPU's APIC ID.
+uint32_t ApicId();
+
+// Interrupts between processors, to the one with this APIC ID: an ordinary one, INIT, and start-up
+// in real mode at `address`, the start of a page below 1 MiB (SDM 10.6.1).
+void SendInterrupt(uint32_t apic_id, uint8_t vector);
+void SendInit(uint32_t apic_id);
+void SendStartUp(uint32_t apic_id, uint64_t address);
 
 }  // namespace guest
 

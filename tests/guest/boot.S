@@ -1,5 +1,5 @@
 # The first instructions of the test guest: both entry points, the descriptor and page tables they
-# load, the gate back into ring 0, and the code an application processor starts with.
+# load, the gate back into ring 0, and the way of the application processors.
 #
 # Everything the CPU needs is laid out here at link time, so that the way from either entry to
 # GuestMain (main.cc, 64-bit mode, CPL 3) is about twenty instructions: some test hosts interpret
@@ -13,7 +13,8 @@
         .set KERNEL_CODE, 0x08
         .set USER_DATA, 0x10 | 3
         .set USER_CODE, 0x18 | 3
-        .set TASK, 0x20
+        .set TASK, 0x20                           # and 16 more for each processor
+        .set MAX_PROCESSORS, 16
 
         .set CR0_PROTECTED_PAGED, 0x80000021      # PG, NE, PE
         .set CR4_PAE, 0x20
@@ -89,22 +90,40 @@ ring0_gate:
         iretq
 
 # ---------------------------------------------------------------------------------------------
-# What an application processor runs, in real mode, after StartApplicationProcessors (apic.cc) has
-# copied it to a page below 1 MiB: count itself, then stop. The counter is read in the copy.
+# What an application processor runs, in real mode, after StartProcessors (processors.cc) has copied
+# it to a page below 1 MiB: into long mode as above, with PE and PG switched on by one write, and to
+# ring 3 by what ap_start_frame says. Its segment is the page's, so its own operands are relative to
+# its start.
         .section .rodata, "a"
         .code16
-        .globl  ap_trampoline, ap_trampoline_count, ap_trampoline_end
+        .globl  ap_trampoline, ap_trampoline_end
 ap_trampoline:
-        lock incl %cs:(ap_trampoline_count - ap_trampoline)
-ap_stop:
-        cli
-        hlt
-        jmp     ap_stop
-        .balign 4
-ap_trampoline_count:
-        .long   0
+        lgdtl   %cs:(ap_gdt_register - ap_trampoline)
+        mov     $CR4_PAE, %eax
+        mov     %eax, %cr4
+        mov     $page_map_level_4, %eax
+        mov     %eax, %cr3
+        mov     $MSR_EFER, %ecx
+        mov     $EFER_LME, %eax
+        xor     %edx, %edx
+        wrmsr
+        mov     $CR0_PROTECTED_PAGED, %eax
+        mov     %eax, %cr0
+        ljmpl   $KERNEL_CODE, $ap_long_mode
+ap_gdt_register:
+        .word   gdt_end - gdt - 1
+        .long   gdt
 ap_trampoline_end:
+
+        .text
         .code64
+ap_long_mode:
+        lidt    idt_register
+        mov     $ap_start_frame, %esp
+        mov     40(%rsp), %rdi          # ProcessorMain's argument
+        mov     48(%rsp), %rax
+        ltr     %ax
+        iretq
 
 # ---------------------------------------------------------------------------------------------
 # Descriptor tables (SDM 3.4.5, 3.5, 8.7). The base of the task state segment is scattered over its
@@ -117,9 +136,13 @@ gdt:
         .quad   0x00209b0000000000      # KERNEL_CODE: 64-bit, DPL 0
         .quad   0x00cff3000000ffff      # USER_DATA: flat, DPL 3
         .quad   0x0020fb0000000000      # USER_CODE: 64-bit, DPL 3
+        # TASK: one descriptor a processor, because ltr marks it busy, all of the one segment. So
+        # application processors may use ports too; only one of all may be in ring 0 at a time.
+        .rept   MAX_PROCESSORS
         .word   tss_end - tss - 1, tss_base_0_15
         .byte   tss_base_16_23, 0x89, 0, tss_base_24_31
         .quad   0
+        .endr
 gdt_end:
 
         .balign 8
@@ -140,6 +163,12 @@ idt_register:
 ring3_frame:
         .quad   GuestMain, USER_CODE, RFLAGS_INTERRUPTS_ON, ring3_stack_end - 8, USER_DATA
 
+# The same for an application processor, and then ProcessorMain's argument and the task selector.
+# processors.cc fills in what is 0.
+        .globl  ap_start_frame
+ap_start_frame:
+        .quad   ProcessorMain, USER_CODE, RFLAGS_INTERRUPTS_ON, 0, USER_DATA, 0, 0
+
 # 64-bit task state segment. Its I/O bitmap is all zero, which gives ring 3 every port (IOPL would
 # do too, but not every KVM keeps it), and ends in the byte of ones that SDM vol 1, 19.5.2, asks.
         .balign 16
@@ -155,12 +184,14 @@ tss_io_bitmap:
 tss_end:
 
 # ---------------------------------------------------------------------------------------------
-# Page tables (SDM 4.5): physical 0 to 8 GiB at the same virtual addresses, in 2 MiB pages that
-# ring 3 may use, with accessed and dirty set beforehand. Device registers lie in them as cacheable
-# memory, which KVM does not mind: it sees every access to them.
+# Page tables (SDM 4.5): physical 0 to 8 GiB and one GiB at 256 GiB (machine.h says what for) at the
+# same virtual addresses, in 2 MiB pages that ring 3 may use, with accessed and dirty set
+# beforehand. Device registers lie in them as cacheable memory, which KVM does not mind: it sees
+# every access to them.
         .set TABLE, 0x27                # accessed, user, writable, present
         .set PAGE_2M, 0xe7              # page size, dirty, and the same
         .set MAPPED_GIB, 8
+        .set HIGH_WINDOW_GIB, 256
 
         .balign 4096
 page_map_level_4:
@@ -172,10 +203,17 @@ page_directory_pointers:
         .quad   page_directories + offset + TABLE
         .set    offset, offset + 4096
         .endr
-        .fill   512 - MAPPED_GIB, 8, 0
+        .fill   HIGH_WINDOW_GIB - MAPPED_GIB, 8, 0
+        .quad   page_directories + offset + TABLE
+        .fill   511 - HIGH_WINDOW_GIB, 8, 0
 page_directories:
         .set    address, 0
         .rept   MAPPED_GIB * 512
+        .quad   address + PAGE_2M
+        .set    address, address + 0x200000
+        .endr
+        .set    address, HIGH_WINDOW_GIB << 30
+        .rept   512
         .quad   address + PAGE_2M
         .set    address, address + 0x200000
         .endr

@@ -30,6 +30,9 @@ void CheckProcessors(uint64_t count);
 void CheckDisks(uint64_t seed);
 void VerifyDisks(uint64_t seed);
 
+// queue_checks.cc
+void CheckQueues(uint64_t seed, uint64_t queues);
+
 // record_checks.cc. The first `required` records must be there.
 void WriteRecords(uint64_t seed);
 void CheckRecords(uint64_t seed, uint64_t required);

@@ -3,23 +3,27 @@
 #include "command_line.h"
 
 #include <algorithm>
-#include <cstddef>
 
 namespace guest {
 
 std::string_view CommandLine::Get(std::string_view key, std::string_view otherwise) const {
+  const std::string_view first = GetNth(key, 0);
+  return first.data() == nullptr ? otherwise : first;
+}
+
+std::string_view CommandLine::GetNth(std::string_view key, size_t n) const {
   // substr and at() are avoided: they may throw, and there is nobody to catch.
   std::string_view rest = text_;
   while (!rest.empty()) {
     const size_t blank = std::min(rest.find(' '), rest.size());
     std::string_view word(rest.data(), blank);
-    if (word.size() > key.size() && word.starts_with(key) && word[key.size()] == '=') {
+    if (word.size() > key.size() && word.starts_with(key) && word[key.size()] == '=' && n-- == 0) {
       word.remove_prefix(key.size() + 1);
       return word;
     }
     rest.remove_prefix(std::min(blank + 1, rest.size()));
   }
-  return otherwise;
+  return {};
 }
 
 uint64_t CommandLine::GetNumber(std::string_view key, uint64_t otherwise) const {

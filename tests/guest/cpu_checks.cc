@@ -3,7 +3,10 @@
 #include "apic.h"
 #include "checks.h"
 #include "console.h"
+#include "deadline.h"
+#include "interrupts.h"
 #include "machine.h"
+#include "processors.h"
 
 namespace guest {
 namespace {
@@ -23,6 +26,22 @@ void SayCacheLeaf() {
   }
 }
 
+constexpr uint8_t kCallVector = 0xe0;
+
+volatile uint32_t calls;
+volatile uint32_t called_apic_id;
+
+__attribute__((interrupt)) void OnCall(InterruptFrame*) {
+  called_apic_id = ApicId();
+  EndOfInterrupt();
+  calls = calls + 1;
+}
+
+void AwaitCalls(void* privilege_level) {
+  *static_cast<unsigned*>(privilege_level) = CurrentPrivilegeLevel();
+  SpinUntil([] { return calls >= 2; });
+}
+
 }  // namespace
 
 void SayCpuid() {
@@ -35,12 +54,25 @@ void SayCpuid() {
   SayCpuidLeaf(0x40000000, 0);  // the hypervisor's signature
 }
 
+// Every processor says where it is and waits for two interrupts: the second shows that the first
+// left them switched on.
 void CheckProcessors(uint64_t count) {
-  EnableLocalApic();
-  const uint32_t started = StartApplicationProcessors(static_cast<uint32_t>(count - 1));
-  if (Expect("smp: processors running", count, uint64_t{started} + 1)) {
-    Say("smp ", Decimal{count}, " ok");
+  if (!StartProcessors(static_cast<uint32_t>(count))) return;
+  SetInterruptHandler(kCallVector, OnCall);
+  bool ok = true;
+  for (uint32_t i = 1; i < count; ++i) {
+    calls = 0;
+    unsigned privilege_level = 0;
+    RunOnProcessor(i, AwaitCalls, &privilege_level);
+    for (uint32_t call = 1; call <= 2; ++call) {
+      SendInterrupt(i, kCallVector);
+      SpinUntil([=] { return calls == call; });
+    }
+    ok &= WaitForProcessors() && Expect("smp: interrupts taken", 2, calls) &
+                                     Expect("smp: privilege level", 3, privilege_level) &
+                                     Expect("smp: APIC ID", i, called_apic_id);
   }
+  if (ok) Say("smp ", Decimal{count}, " ok");
 }
 
 }  // namespace guest

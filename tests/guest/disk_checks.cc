@@ -7,18 +7,12 @@
 #include "checks.h"
 #include "console.h"
 #include "disk_transfer.h"
-#include "pattern.h"
-#include "virtio_blk.h"
+#include "disks.h"
 
 namespace guest {
 namespace {
 
 using Options = VirtioBlk::Options;
-
-uint64_t PatternRange(const VirtioBlk& disk) {
-  const uint64_t sectors = std::min(disk.sectors(), kPatternSectors);
-  return sectors - sectors % disk.block_sectors();
-}
 
 // A page for the small requests below.
 uint64_t Page() {
@@ -54,8 +48,10 @@ void SayDisk(VirtioBlk& disk) {
   Print(Decimal{disk.read_only()});
   Print(" block=");
   Print(Decimal{disk.block_sectors() * kSectorSize});
+  Print(" transport=");
+  Print(disk.transport().name());
   Print(" queues=");
-  Print(Decimal{disk.pci().queue_count()});
+  Print(Decimal{disk.queue_count()});
   Print(" writeback=");
   Print(Decimal{disk.write_back()});
   Print(" serial=");
@@ -147,7 +143,7 @@ bool CheckCacheMode(VirtioBlk& disk) {
   const bool write_back = disk.write_back();
   bool ok = true;
   for (const bool wanted : {!write_back, write_back}) {
-    disk.pci().SetConfig<uint8_t>(blk_config::kWriteBack, wanted);
+    disk.transport().SetConfig<uint8_t>(blk_config::kWriteBack, wanted);
     ok &= Expect("disk: cache mode reads back", wanted, disk.write_back());
     if (disk.read_only()) continue;
     std::memset(reinterpret_cast<void*>(Page()), 0x44, kPageSize);

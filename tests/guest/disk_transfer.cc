@@ -74,16 +74,20 @@ void LayOut(Slot& slot, Layout layout, Random& random) {
 class Runner {
  public:
   Runner(VirtioBlk& disk, const Transfer& transfer)
-      : disk_(disk), transfer_(transfer), random_(transfer.seed), next_(transfer.first_sector) {}
+      : queue_(disk.queues()[transfer.queue]),
+        block_(disk.block_sectors()),
+        transfer_(transfer),
+        random_(transfer.seed),
+        next_(transfer.first_sector) {}
 
   bool Run() {
     int in_flight = 0;
     for (; in_flight < transfer_.depth && next_ < end(); ++in_flight) {
       if (!Start(slots[in_flight])) return false;
     }
-    disk_.Kick();
+    queue_.Kick();
     while (in_flight > 0) {
-      BlkRequest* const request = disk_.Next();
+      BlkRequest* const request = queue_.Next();
       if (request == nullptr || !Check(*request)) return false;
       ++completed;
       // The request is its slot's first member, so that this finds the slot.
@@ -92,7 +96,7 @@ class Runner {
       } else if (!Start(*reinterpret_cast<Slot*>(request))) {
         return false;
       }
-      disk_.Kick();
+      queue_.Kick();
     }
     return true;
   }
@@ -102,13 +106,11 @@ class Runner {
   bool reading() const { return transfer_.type == kBlkRead; }
 
   bool Start(Slot& slot) {
-    const uint64_t block = disk_.block_sectors();
-    const uint64_t most = std::min(end() - next_, kMaxBytes / kSectorSize) / block;
-    const uint64_t sectors = block * (1 + random_.Below(most));
+    const uint64_t most = std::min(end() - next_, kMaxBytes / kSectorSize) / block_;
+    const uint64_t sectors = block_ * (1 + random_.Below(most));
     slot.bytes = sectors * kSectorSize;
     slot.request.Set(transfer_.type, next_);
-    LayOut(slot, static_cast<Layout>(random_.Below(static_cast<uint64_t>(Layout::kCount))),
-           random_);
+    LayOut(slot, ChooseLayout(), random_);
     if (reading()) {
       std::memset(reinterpret_cast<void*>(slot.memory), 0xa5, kSpread);
     } else {
@@ -118,7 +120,12 @@ class Runner {
       });
     }
     next_ += sectors;
-    return Expect("disk: room in the ring", 1, disk_.Submit(slot.request));
+    return Expect("disk: room in the ring", 1, queue_.Submit(slot.request));
+  }
+
+  Layout ChooseLayout() {
+    if (transfer_.shapes == Shapes::kOnePiece) return Layout::kOnePiece;
+    return static_cast<Layout>(random_.Below(static_cast<uint64_t>(Layout::kCount)));
   }
 
   bool Check(const BlkRequest& request) {
@@ -143,13 +150,19 @@ class Runner {
     return false;
   }
 
-  VirtioBlk& disk_;
+  BlkQueue& queue_;
+  const uint64_t block_;
   const Transfer transfer_;
   Random random_;
   uint64_t next_;
 };
 
 }  // namespace
+
+uint64_t PatternRange(const VirtioBlk& disk) {
+  const uint64_t sectors = std::min(disk.sectors(), kPatternSectors);
+  return sectors - sectors % disk.block_sectors();
+}
 
 bool RunTransfer(VirtioBlk& disk, const Transfer& transfer) {
   AllocateSlots();

@@ -99,13 +99,13 @@ bool Moved(HostileTarget& target) {
   return ForEachBar(bars, [&](int i) {
     const uint64_t to = kFreeInWindow + static_cast<uint64_t>(i) * kFreeStep;
     return WithBarAt(target, i, to, [&] {
-      disk.pci().FindAddresses();
+      disk.FindAddresses();
       bool ok = Expect("bar: moved", to, function.BarAddress(i));
       Reads reads;
       // The requests of WithBarAt first: they were kicked at the old place.
       ok &= reads.Reap(target) && target.ServeDisk() && target.ServeOther();
       function.SetBarAddress(i, bars.address[static_cast<size_t>(i)]);
-      disk.pci().FindAddresses();
+      disk.FindAddresses();
       ok &= target.ServeDisk() && reads.Submit(disk);
       disk.Kick();
       return ok;

@@ -7,6 +7,7 @@
 #include "checks.h"
 #include "console.h"
 #include "deadline.h"
+#include "disks.h"
 #include "hostile.h"
 
 namespace guest {
@@ -123,7 +124,8 @@ void Offer(VirtioBlk& disk, uint16_t head) {
 
 void CheckHostile(std::string_view name) {
   const std::span<VirtioBlk> disks = Disks();
-  if (disks.empty()) return Say("FAIL hostile: expected a disk got none");
+  if (disks.empty() || !disks[0].on_pci())
+    return Say("FAIL hostile: expected a disk on PCI got none");
   VirtioBlk* const other = disks.size() > 1 ? &disks[1] : nullptr;
   for (VirtioBlk& disk : disks) {
     if (!disk.Start({})) return;

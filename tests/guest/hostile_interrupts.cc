@@ -14,7 +14,7 @@
 namespace guest {
 namespace {
 
-constexpr uint16_t kEntry = VirtioBlk::kQueueEntry;
+constexpr uint16_t kEntry = VirtioPci::QueueEntry(0);
 
 // A slot that no disk uses.
 constexpr int kSpareSlot = kMessageSlots - 1;
@@ -39,16 +39,16 @@ bool MaskHoldsBack(HostileTarget& target, SetMask mask) {
   const Msix& msix = disk.pci().msix();
   for (int i = 0; i < 20; ++i) {
     mask(true);
-    const uint32_t before = MessageCount(disk.queue_slot());
+    const uint32_t before = MessageCount(disk.pci().QueueSlot(0));
     if (!ReadWithInterruptAskedFor(target)) return false;
     if (!SpinUntil([&] { return msix.IsPending(kEntry); })) {
       return Expect("mask: pending bit", 1, 0);
     }
-    if (!Expect("mask: messages while masked", before, MessageCount(disk.queue_slot()))) {
+    if (!Expect("mask: messages while masked", before, MessageCount(disk.pci().QueueSlot(0)))) {
       return false;
     }
     mask(false);
-    if (!ExpectMessage(disk.queue_slot(), before)) return false;
+    if (!ExpectMessage(disk.pci().QueueSlot(0), before)) return false;
     if (!Expect("mask: pending bit afterwards", 0, msix.IsPending(kEntry))) return false;
   }
   return target.ServeOther();
@@ -69,7 +69,7 @@ bool MessageRewritten(HostileTarget& target) {
   VirtioBlk& disk = target.disk();
   const Msix& msix = disk.pci().msix();
   for (int i = 0; i < 20; ++i) {
-    const int slot = i % 2 == 0 ? kSpareSlot : disk.queue_slot();
+    const int slot = i % 2 == 0 ? kSpareSlot : disk.pci().QueueSlot(0);
     msix.SetMask(kEntry, true);
     msix.WriteMessage(kEntry, slot);
     const uint32_t before = MessageCount(slot);
@@ -110,7 +110,7 @@ bool Storm(HostileTarget& target) {
           msix.SetEnabled(on);
           break;
         default:
-          msix.WriteMessage(kEntry, on ? kSpareSlot : disk.queue_slot());
+          msix.WriteMessage(kEntry, on ? kSpareSlot : disk.pci().QueueSlot(0));
           break;
       }
     }

@@ -10,7 +10,16 @@ namespace guest {
 
 constexpr uint64_t kPageSize = 4096;
 constexpr uint64_t kGiB = uint64_t{1} << 30;
-constexpr uint64_t kMappedEnd = 8 * kGiB;  // boot.S maps physical 0 up to here
+constexpr uint64_t kMappedEnd = 8 * kGiB;     // boot.S maps physical 0 up to here
+constexpr uint64_t kHighWindow = 256 * kGiB;  // and 1 GiB here, where Firecracker has its BARs
+
+// Whether the guest can reach all of it.
+constexpr bool IsMapped(uint64_t start, uint64_t size) {
+  const auto within = [=](uint64_t low, uint64_t high) {
+    return start >= low && start < high && size <= high - start;
+  };
+  return within(0, kMappedEnd) || within(kHighWindow, kHighWindow + kGiB);
+}
 
 inline void Out8(uint16_t port, uint8_t value) {
   asm volatile("outb %0, %1" : : "a"(value), "Nd"(port));

@@ -6,17 +6,20 @@
 //   echo=1      echoes COM1 until newline, polled
 //   irq=1       receives one character from COM1 by interrupt
 //   cpuid=1     prints CPUID leaves
-//   smp=N       starts N - 1 application processors
-//   disk=1      checks every virtio-blk disk on PCI, and leaves the pattern of seed=N (default 1)
-//   on
-//               the first sectors of those that can be written
+//   smp=N       starts N - 1 application processors, which take interrupts in ring 3 and then stay
+//               there
+//   disk=1      checks every virtio-blk disk, and leaves the pattern of seed=N (default 1) on the
+//               first sectors of those that can be written
+//   queue-check=N  the pattern of seed=N through each of N queues of every disk, queue i on
+//               processor i if smp= has started that
+//   transport=HOW  pci or mmio: keeps from looking for disks on the other
+//   virtio_mmio.device=SIZE@ADDRESS:IRQ  as VMMs append it for each virtio-mmio device
 //   verify-disk=N  checks that the pattern of seed N is on every disk
 //   records=1   writes numbered records (record.h) with flushes between them to the first writable
 //               disk until it is full; "durable K" says that all up to K are acknowledged
 //   check-records=1  counts the whole records there; those from 0 to durable=K must be
-//   hostile=NAME  breaks the rules on the first disk (hostile_checks.cc), then uses it as it
-//   should;
-//               NAME may be "all"
+//   hostile=NAME  breaks the rules on the first disk, one on PCI (hostile_checks.cc), then uses it
+//               as it should; NAME may be "all"
 //   rw=HOW      measures the first disk; the other words are in job.h
 //   end=HOW     poweroff (default), reset, triple, internal, halt, spin, qemu
 //
@@ -27,6 +30,7 @@
 #include "checks.h"
 #include "command_line.h"
 #include "console.h"
+#include "disks.h"
 #include "end.h"
 #include "interrupts.h"
 #include "machine.h"
@@ -55,6 +59,8 @@ void RunChecks(const CommandLine& command_line) {
   if (processors > 0) CheckProcessors(processors);
   const uint64_t seed = command_line.GetNumber("seed", 1);
   if (command_line.IsOn("disk")) CheckDisks(seed);
+  const uint64_t queues = command_line.GetNumber("queue-check", 0);
+  if (queues > 0) CheckQueues(seed, queues);
   if (!command_line.Get("verify-disk").empty()) {
     VerifyDisks(command_line.GetNumber("verify-disk", seed));
   }
@@ -79,6 +85,7 @@ extern "C" [[noreturn]] void GuestMain(uint64_t structure, BootProtocol protocol
   const CommandLine command_line(boot_info.command_line());
   SayWhatWasGiven(protocol);
   ChooseEnd(command_line.Get("end", "poweroff"));
+  ChooseDisks(command_line);
   RunChecks(command_line);
   End();
 }

@@ -23,19 +23,19 @@ uint64_t AddressOf(T* pointer) {
 
 }  // namespace
 
-bool MeasuredQueue::Prepare(VirtioBlk& disk, const Job& job, const Range& range, uint64_t seed) {
-  disk_ = &disk;
-  queue_ = &disk.queue();
+bool MeasuredQueue::Prepare(BlkQueue& queue, const Job& job, const Range& range, uint64_t seed) {
+  queue_ = &queue;
+  rings_ = &queue.rings();
   job_ = job;
   range_ = range;
   random_ = Random(seed);
   order_ = job.random ? Order::kRandom : Order::kAscending;
   block_sectors_ = job.block_bytes / kSectorSize;
   // An indirect chain takes one descriptor of the ring's, a direct one three.
-  const uint64_t room = queue_->indirect() ? queue_->size() : queue_->size() / 3;
+  const uint64_t room = rings_->indirect() ? rings_->size() : rings_->size() / 3;
   if (job.depth > room || range.blocks < job.depth) return false;
   slots_ = AllocateArray<Slot>(job.depth);
-  by_head_ = AllocateArray<Slot*>(queue_->size());
+  by_head_ = AllocateArray<Slot*>(rings_->size());
   free_slots_ = AllocateArray<uint16_t>(job.depth);
   for (uint16_t i = 0; i < job.depth; ++i) {
     LayOut(slots_[i], i);
@@ -52,17 +52,17 @@ void MeasuredQueue::LayOut(Slot& slot, uint16_t index) {
   slot.buffer = AllocatePages(job_.block_bytes);
   volatile Descriptor* table = nullptr;
   uint16_t first = 0;
-  if (queue_->indirect()) {
+  if (rings_->indirect()) {
     slot.head = index;
     auto* const indirect = AllocateArray<Descriptor>(3);
-    queue_->WriteDescriptor(index, {.address = AddressOf(indirect),
+    rings_->WriteDescriptor(index, {.address = AddressOf(indirect),
                                     .length = 3 * sizeof(Descriptor),
                                     .flags = kDescriptorIndirect,
                                     .next = 0});
     table = indirect;
   } else {
     first = slot.head = static_cast<uint16_t>(3 * index);
-    table = &queue_->descriptor(first);
+    table = &rings_->descriptor(first);
   }
   const auto write = [&](uint16_t i, uint64_t address, uint64_t length, uint16_t flags) {
     table[i].address = address;
@@ -139,15 +139,15 @@ void MeasuredQueue::Issue(Slot& slot, uint64_t start) {
       *reinterpret_cast<uint64_t*>(slot.buffer) = 0;  // what an untouched buffer would still hold
     }
   }
-  queue_->AddHead(slot.head);
+  rings_->AddHead(slot.head);
   ++added_;
 }
 
 void MeasuredQueue::Flush() {
   if (added_ == 0) return;
   added_ = 0;
-  queue_->Publish();
-  disk_->Kick();
+  rings_->Publish();
+  queue_->Kick();
 }
 
 void MeasuredQueue::Complete(Slot& slot, uint64_t now) {
@@ -165,9 +165,9 @@ void MeasuredQueue::Complete(Slot& slot, uint64_t now) {
 bool MeasuredQueue::Harvest(uint64_t now, uint64_t end) {
   bool any = false;
   Virtqueue::Used used;
-  while (queue_->ReadUsed(used)) {
+  while (rings_->ReadUsed(used)) {
     any = true;
-    Slot* const slot = used.head < queue_->size() ? by_head_[used.head] : nullptr;
+    Slot* const slot = used.head < rings_->size() ? by_head_[used.head] : nullptr;
     if (slot == nullptr) {
       ++result_.errors;
       continue;
@@ -199,30 +199,30 @@ void MeasuredQueue::IssueDue(uint64_t now) {
 // arrival ends the wait too.
 void MeasuredQueue::WaitForWork() {
   if (job_.wait == Wait::kPolled) return Pause();
-  const uint32_t seen = disk_->interrupts();
-  queue_->RequestInterrupt();
-  if (queue_->HasUsed()) return queue_->SuppressInterrupts();
+  const uint32_t seen = queue_->interrupts();
+  rings_->RequestInterrupt();
+  if (rings_->HasUsed()) return rings_->SuppressInterrupts();
   const bool came = SpinUntil([&] {
-    return disk_->interrupts() != seen ||
+    return queue_->interrupts() != seen ||
            (arrivals_ != nullptr && free_count_ > 0 && arrivals_->next() <= TimeStamp());
   });
   if (!came && !Expect("measure: an interrupt came", 1, 0)) ++result_.errors;
-  queue_->SuppressInterrupts();
+  rings_->SuppressInterrupts();
 }
 
 void MeasuredQueue::BeginCounting(uint64_t now) {
   counting_ = true;
   counting_from_ = now;
-  result_.kicks = disk_->kicks();
-  result_.interrupts = disk_->interrupts();
+  result_.kicks = queue_->kicks();
+  result_.interrupts = queue_->interrupts();
 }
 
 void MeasuredQueue::EndCounting(uint64_t now) {
   if (!counting_) BeginCounting(now);  // nothing has happened
   counting_ = false;
   result_.ticks = now - counting_from_;
-  result_.kicks = disk_->kicks() - result_.kicks;
-  result_.interrupts = disk_->interrupts() - result_.interrupts;
+  result_.kicks = queue_->kicks() - result_.kicks;
+  result_.interrupts = queue_->interrupts() - result_.interrupts;
 }
 
 void MeasuredQueue::Drain() {
@@ -251,7 +251,7 @@ void MeasuredQueue::Run(uint64_t start) {
   while (arrivals_ == nullptr && free_count_ > 0) Issue(slots_[free_slots_[--free_count_]], start);
   Flush();
   for (;;) {
-    if (!queue_->HasUsed()) WaitForWork();
+    if (!rings_->HasUsed()) WaitForWork();
     const uint64_t now = TimeStamp();
     if (now >= end) {
       EndCounting(now);

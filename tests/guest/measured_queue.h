@@ -11,10 +11,10 @@
 #include <cstdint>
 
 #include "arrivals.h"
+#include "blk_queue.h"
 #include "histogram.h"
 #include "job.h"
 #include "random.h"
-#include "virtio_blk.h"
 
 namespace guest {
 
@@ -39,10 +39,9 @@ class MeasuredQueue {
     uint64_t blocks;
   };
 
-  // Takes memory for slots and, to verify, for the blocks' generations. The disk has been started;
-  // nothing else uses this queue of it. False, after a FAIL line, if the ring cannot hold the
-  // depth.
-  bool Prepare(VirtioBlk& disk, const Job& job, const Range& range, uint64_t seed);
+  // Takes memory for slots and, to verify, for the blocks' generations. The queue has been started
+  // and has nothing in flight. False if the ring or the range has no room for the depth.
+  bool Prepare(BlkQueue& queue, const Job& job, const Range& range, uint64_t seed);
   // Writes every block, or reads and checks every block; false if anything was wrong.
   bool WriteAll();
   bool CheckAll();
@@ -83,8 +82,8 @@ class MeasuredQueue {
   void Fill(const Slot& slot) const;
   bool Matches(const Slot& slot) const;
 
-  VirtioBlk* disk_ = nullptr;
-  Virtqueue* queue_ = nullptr;
+  BlkQueue* queue_ = nullptr;
+  Virtqueue* rings_ = nullptr;  // queue_'s
   Job job_;
   Range range_ = {};
   uint64_t block_sectors_ = 0;

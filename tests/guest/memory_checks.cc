@@ -23,10 +23,6 @@ uint32_t Sum(uint64_t start, uint64_t size) {
   return sum;
 }
 
-bool IsMapped(uint64_t start, uint64_t size) {
-  return start < kMappedEnd && size <= kMappedEnd - start;
-}
-
 // The address of the last whole RAM page in [low, high), 0 if there is none.
 uint64_t LastRamPage(const BootInfo& info, uint64_t low, uint64_t high) {
   uint64_t last_end = 0;

@@ -25,13 +25,19 @@ constexpr uint64_t kData = 8;
 constexpr uint64_t kVectorControl = 12;
 constexpr uint32_t kMasked = 1;
 
-constexpr uint32_t kMessageToApic0 = 0xfee00000;  // physical destination, no redirection hint
+// Physical destination, no redirection hint; bits 19:12 are the APIC ID.
+constexpr uint32_t kMessageAddress = 0xfee00000;
+constexpr int kMessageDestinationShift = 12;
 
-volatile uint32_t counts[kMessageSlots];
+// A cache line each: slots belong to different processors.
+struct alignas(64) Slot {
+  volatile uint32_t count;
+};
+Slot slots[kMessageSlots];
 
 template <int kSlot>
 __attribute__((interrupt)) void OnMessage(InterruptFrame*) {
-  counts[kSlot] = counts[kSlot] + 1;
+  slots[kSlot].count = slots[kSlot].count + 1;
   EndOfInterrupt();
 }
 
@@ -47,8 +53,8 @@ void InitMessages() {
   EnableLocalApic();
 }
 
-uint32_t MessageCount(int slot) {
-  return counts[slot];
+const volatile uint32_t& MessageCounter(int slot) {
+  return slots[slot].count;
 }
 
 bool Msix::Open(const PciFunction& function) {
@@ -86,8 +92,9 @@ void Msix::SetFunctionMask(bool masked) {
   UpdateControl(kControlFunctionMask, masked);
 }
 
-void Msix::WriteMessage(uint16_t entry, int slot) const {
-  Store<uint32_t>(Entry(entry) + kAddressLow, kMessageToApic0);
+void Msix::WriteMessage(uint16_t entry, int slot, uint32_t processor) const {
+  Store<uint32_t>(Entry(entry) + kAddressLow,
+                  kMessageAddress | processor << kMessageDestinationShift);
   Store<uint32_t>(Entry(entry) + kAddressHigh, 0);
   Store<uint32_t>(Entry(entry) + kData, static_cast<uint32_t>(kFirstMessageVector + slot));
 }
@@ -96,9 +103,9 @@ void Msix::SetMask(uint16_t entry, bool masked) const {
   Store<uint32_t>(Entry(entry) + kVectorControl, masked ? kMasked : 0);
 }
 
-void Msix::Route(uint16_t entry, int slot) const {
+void Msix::Route(uint16_t entry, int slot, uint32_t processor) const {
   SetMask(entry, true);
-  WriteMessage(entry, slot);
+  WriteMessage(entry, slot, processor);
   SetMask(entry, false);
 }
 

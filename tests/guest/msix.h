@@ -1,5 +1,5 @@
 // MSI-X of a PCI function, and the handlers its messages reach: a fixed number of slots, each a
-// vector of the bootstrap processor's local APIC (ID 0) with a counter.
+// vector with a counter.
 //
 // Source: PCI Local Bus 3.0, section 6.8.2; message format: SDM 10.11.
 
@@ -12,13 +12,16 @@
 
 namespace guest {
 
-constexpr int kMessageSlots = 32;
+constexpr int kMessageSlots = 144;
 constexpr uint8_t kFirstMessageVector = 0x50;
 
 // Installs the handlers and switches the local APIC on.
 void InitMessages();
-// How many messages have come in on this slot.
-uint32_t MessageCount(int slot);
+// How many messages have come in on this slot. One processor at a time may be sent them.
+const volatile uint32_t& MessageCounter(int slot);
+inline uint32_t MessageCount(int slot) {
+  return MessageCounter(slot);
+}
 
 class Msix {
  public:
@@ -31,10 +34,10 @@ class Msix {
   void SetEnabled(bool enabled);
   void SetFunctionMask(bool masked);
 
-  // Points the entry at the handler of `slot` and unmasks it.
-  void Route(uint16_t entry, int slot) const;
+  // Points the entry at the handler of `slot` on the processor with this APIC ID, and unmasks it.
+  void Route(uint16_t entry, int slot, uint32_t processor = 0) const;
   // The same without touching the mask.
-  void WriteMessage(uint16_t entry, int slot) const;
+  void WriteMessage(uint16_t entry, int slot, uint32_t processor = 0) const;
   void SetMask(uint16_t entry, bool masked) const;
   bool IsPending(uint16_t entry) const;
 

@@ -151,7 +151,7 @@ uint64_t PciFunction::BarSize(int bar) const {
 uint64_t PciFunction::PlaceBar(int bar) const {
   const uint64_t found = BarAddress(bar);
   const uint64_t size = BarSize(bar);
-  if (found != 0 && found < kMappedEnd && size <= kMappedEnd - found) return found;
+  if (found != 0 && IsMapped(found, size)) return found;
   const uint64_t alignment = size > kPageSize ? size : kPageSize;
   const uint64_t address = (next_bar + alignment - 1) & ~(alignment - 1);
   next_bar = address + alignment;

@@ -8,9 +8,9 @@
 #include "allocator.h"
 #include "checks.h"
 #include "console.h"
+#include "disks.h"
 #include "random.h"
 #include "record.h"
-#include "virtio_blk.h"
 
 namespace guest {
 namespace {

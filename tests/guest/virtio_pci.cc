@@ -3,7 +3,6 @@
 #include "virtio_pci.h"
 
 #include "console.h"
-#include "deadline.h"
 
 namespace guest {
 namespace {
@@ -51,8 +50,9 @@ void VirtioPci::FindAddresses() {
   msix_.FindTable();
 }
 
-bool VirtioPci::Open(const PciFunction& function) {
+bool VirtioPci::Open(const PciFunction& function, int first_slot) {
   function_ = function;
+  first_slot_ = first_slot;
   ReadCapabilities();
   for (const Structure* structure : {&common_, &notify_, &isr_, &device_}) {
     if (structure->length == 0) return Expect("virtio: all four structures", 1, 0);
@@ -65,12 +65,6 @@ bool VirtioPci::Open(const PciFunction& function) {
   return true;
 }
 
-bool VirtioPci::Reset() const {
-  SetStatus(0);
-  if (SpinUntil([this] { return status() == 0; })) return true;
-  return Expect("virtio: status after reset", 0, status());
-}
-
 uint64_t VirtioPci::OfferedFeatures() const {
   uint64_t features = 0;
   for (const uint32_t half : {0u, 1u}) {
@@ -81,18 +75,18 @@ uint64_t VirtioPci::OfferedFeatures() const {
   return features;
 }
 
-bool VirtioPci::Negotiate(uint64_t wanted) {
-  using namespace virtio_status;
-  SetStatus(kAcknowledge);
-  SetStatus(kAcknowledge | kDriver);
-  features_ = OfferedFeatures() & (wanted | kFeatureVersion1);
+void VirtioPci::AcceptFeatures(uint64_t features) const {
   for (const uint32_t half : {0u, 1u}) {
     Store<uint32_t>(common_.address + common_config::kDriverFeatureSelect, half);
     Store<uint32_t>(common_.address + common_config::kDriverFeature,
-                    static_cast<uint32_t>(features_ >> (32 * half)));
+                    static_cast<uint32_t>(features >> (32 * half)));
   }
-  SetStatus(kAcknowledge | kDriver | kFeaturesOk);
-  return Expect("virtio: status after FEATURES_OK", kAcknowledge | kDriver | kFeaturesOk, status());
+}
+
+void VirtioPci::EnableInterrupts() {
+  msix_.Route(kConfigEntry, first_slot_ + kConfigEntry);
+  msix_.SetEnabled(true);
+  Store<uint16_t>(common_.address + common_config::kConfigVector, kConfigEntry);
 }
 
 uint16_t VirtioPci::MaxQueueSize(uint16_t queue) const {
@@ -100,10 +94,12 @@ uint16_t VirtioPci::MaxQueueSize(uint16_t queue) const {
   return Load<uint16_t>(common_.address + common_config::kQueueSize);
 }
 
-bool VirtioPci::EnableQueue(uint16_t queue, const Virtqueue& rings, uint16_t entry) {
+bool VirtioPci::EnableQueue(uint16_t queue, const Virtqueue& rings, uint32_t processor) {
   using namespace common_config;
   const uint64_t base = common_.address;
-  if (queue >= kMaxQueues) return Expect("virtio: queues", kMaxQueues, queue);
+  const uint16_t entry = QueueEntry(queue);
+  if (entry >= msix_.size()) return Expect("virtio: MSI-X entries", entry + 1u, msix_.size());
+  msix_.Route(entry, QueueSlot(queue), processor);
   Store<uint16_t>(base + kQueueSelect, queue);
   Store<uint16_t>(base + kQueueSize, rings.size());
   const auto write = [base](uint64_t offset, uint64_t address) {
@@ -120,16 +116,10 @@ bool VirtioPci::EnableQueue(uint16_t queue, const Virtqueue& rings, uint16_t ent
   return Expect("virtio: queue enabled", 1, Load<uint16_t>(base + kQueueEnable));
 }
 
-void VirtioPci::SetDriverOk() const {
-  SetStatus(status() | virtio_status::kDriverOk);
-}
-
-uint64_t VirtioPci::NotifyAddress(uint16_t queue) const {
-  return notify_.address + uint64_t{notify_offset_[queue]} * notify_multiplier_;
-}
-
-void VirtioPci::Kick(uint16_t queue) const {
-  Store<uint16_t>(NotifyAddress(queue), queue);
+NotifyRegister VirtioPci::Notify(uint16_t queue) const {
+  const uint64_t offset = uint64_t{notify_offset_[queue]} * notify_multiplier_;
+  return {
+      .address = notify_.address + offset, .value = queue, .width = NotifyRegister::Width::k16Bits};
 }
 
 }  // namespace guest

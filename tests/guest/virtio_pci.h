@@ -1,6 +1,7 @@
-// A modern virtio device on PCI: its register structures, the status machine, queues, doorbells.
+// A modern virtio device on PCI: its register structures, and a message for each queue. The hostile
+// checks use it directly.
 //
-// Source: VIRTIO 1.2, sections 3.1 (initialisation) and 4.1 (PCI).
+// Source: VIRTIO 1.2, section 4.1.
 
 #ifndef RINGSIDE_TESTS_GUEST_VIRTIO_PCI_H_
 #define RINGSIDE_TESTS_GUEST_VIRTIO_PCI_H_
@@ -10,26 +11,15 @@
 #include "machine.h"
 #include "msix.h"
 #include "pci.h"
+#include "virtio_transport.h"
 #include "virtqueue.h"
 
 namespace guest {
 
 constexpr uint16_t kVirtioVendor = 0x1af4;
 constexpr uint16_t kVirtioBlockDevice = 0x1042;
-
-// Section 2.1.
-namespace virtio_status {
-constexpr uint8_t kAcknowledge = 1;
-constexpr uint8_t kDriver = 2;
-constexpr uint8_t kDriverOk = 4;
-constexpr uint8_t kFeaturesOk = 8;
-constexpr uint8_t kNeedsReset = 64;
-}  // namespace virtio_status
-
-// Section 6.
-constexpr uint64_t kFeatureIndirect = uint64_t{1} << 28;
-constexpr uint64_t kFeatureEventIdx = uint64_t{1} << 29;
-constexpr uint64_t kFeatureVersion1 = uint64_t{1} << 32;
+// A transitional device, which has the structures of a modern one as well (section 4.1.2.1).
+constexpr uint16_t kVirtioBlockDeviceTransitional = 0x1001;
 
 // Offsets in the common configuration, section 4.1.4.3.
 namespace common_config {
@@ -54,8 +44,14 @@ constexpr uint64_t kSize = 56;
 
 constexpr uint16_t kNoVector = 0xffff;
 
-class VirtioPci {
+class VirtioPci final : public VirtioTransport {
  public:
+  // Message slots a device takes (msix.h): one for configuration changes, one for each queue.
+  static constexpr int kSlots = 1 + kMaxQueues;
+  static constexpr uint16_t kConfigEntry = 0;
+  static constexpr uint16_t QueueEntry(uint16_t queue) { return static_cast<uint16_t>(1 + queue); }
+  int QueueSlot(uint16_t queue) const { return first_slot_ + QueueEntry(queue); }
+
   // A register structure in a BAR; length 0: there is none.
   struct Structure {
     int bar = 0;
@@ -66,43 +62,33 @@ class VirtioPci {
 
   // Finds the structures, places their BARs, and switches memory decode and bus mastering on.
   // Prints a FAIL line and returns false if something needed is not there.
-  bool Open(const PciFunction& function);
+  bool Open(const PciFunction& function, int first_slot);
   // Finds the structures' addresses again after a BAR has moved.
   void FindAddresses();
 
   const PciFunction& function() const { return function_; }
   Msix& msix() { return msix_; }
 
-  uint8_t status() const { return Load<uint8_t>(common_.address + common_config::kStatus); }
-  void SetStatus(uint8_t status) const {
+  std::string_view name() const override { return "pci"; }
+  uint8_t status() const override {
+    return Load<uint8_t>(common_.address + common_config::kStatus);
+  }
+  void SetStatus(uint8_t status) const override {
     Store<uint8_t>(common_.address + common_config::kStatus, status);
   }
-  bool NeedsReset() const { return (status() & virtio_status::kNeedsReset) != 0; }
-
-  // Resets and waits until the device says it is done.
-  bool Reset() const;
-  uint64_t OfferedFeatures() const;
-  // From after a reset to FEATURES_OK: accepts what is offered of `wanted`, and VERSION_1.
-  bool Negotiate(uint64_t wanted);
-  uint64_t features() const { return features_; }
+  uint64_t OfferedFeatures() const override;
+  void EnableInterrupts() override;
+  uint16_t MaxQueueSize(uint16_t queue) const override;
+  bool EnableQueue(uint16_t queue, const Virtqueue& rings, uint32_t processor) override;
+  NotifyRegister Notify(uint16_t queue) const override;
+  const volatile uint32_t& InterruptCounter(uint16_t queue) const override {
+    return MessageCounter(QueueSlot(queue));
+  }
 
   uint16_t queue_count() const {
     return Load<uint16_t>(common_.address + common_config::kQueueCount);
   }
-  uint16_t MaxQueueSize(uint16_t queue) const;
-  // `entry` is the MSI-X table entry it interrupts by, or kNoVector.
-  bool EnableQueue(uint16_t queue, const Virtqueue& rings, uint16_t entry);
-  void SetDriverOk() const;
-  void Kick(uint16_t queue) const;
-
-  template <typename T>
-  T Config(uint64_t offset) const {
-    return Load<T>(device_.address + offset);
-  }
-  template <typename T>
-  void SetConfig(uint64_t offset, T value) const {
-    Store<T>(device_.address + offset, value);
-  }
+  void Kick(uint16_t queue) const { Notify(queue).Kick(); }
 
   // ---- Raw ----
   const Structure& common() const { return common_; }
@@ -113,9 +99,8 @@ class VirtioPci {
 
  private:
   void ReadCapabilities();
-  uint64_t NotifyAddress(uint16_t queue) const;
-
-  static constexpr uint16_t kMaxQueues = 16;
+  void AcceptFeatures(uint64_t features) const override;
+  uint64_t config_address() const override { return device_.address; }
 
   PciFunction function_;
   Msix msix_;
@@ -124,7 +109,7 @@ class VirtioPci {
   Structure isr_;
   Structure device_;
   uint32_t notify_multiplier_ = 0;
-  uint64_t features_ = 0;
+  int first_slot_ = 0;
   uint16_t notify_offset_[kMaxQueues] = {};
 };
 

@@ -111,9 +111,10 @@ TEST_P(DiskWayTest, TheGuestWritesAndReadsPolledAndByInterrupt) {
       RunWell(Config("disk=1 seed=7", {Disk(image, GetParam().cache, GetParam().engine)}));
   const bool write_through =
       GetParam().cache == CacheMode::kWritethrough || GetParam().cache == CacheMode::kDirectsync;
-  EXPECT_THAT(output, ContainsRegex(absl::StrFormat("guest: disk 0 sectors=32768 ro=0 block=[0-9]+ "
-                                                    "queues=1 writeback=%d serial=disk0\n",
-                                                    write_through ? 0 : 1)));
+  EXPECT_THAT(output,
+              ContainsRegex(absl::StrFormat("guest: disk 0 sectors=32768 ro=0 block=[0-9]+ "
+                                            "transport=pci queues=1 writeback=%d serial=disk0\n",
+                                            write_through ? 0 : 1)));
   EXPECT_GT(NumberIn(output, "disk 0 ok", "polled"), 100u);
   EXPECT_GT(NumberIn(output, "disk 0 ok", "interrupts"), 50u);
   EXPECT_EQ(NumberIn(output, "disk 0 ok", "unwanted"), 0u);
@@ -172,6 +173,21 @@ TEST_F(DiskMachineTest, EachDiskHasItsOwnFileAndSerial) {
   EXPECT_THAT(output, ContainsRegex("guest: disk 1 sectors=10240 .*serial=twenty-characters-ab\n"));
   EXPECT_THAT(output, ContainsRegex("guest: disk 2 sectors=12288 .*queues=3 .*serial=disk2\n"));
   EXPECT_THAT(output, HasSubstr("guest: disks=3\n"));
+}
+
+TEST_F(DiskMachineTest, EachQueueServesAndInterruptsItsOwnProcessor) {
+  const TempFile image(16 * kMiB, kDirectory);
+  MachineConfig config = Config("smp=2 queue-check=2 seed=11", {Disk(image)});
+  config.cpus = 2;
+  config.disks[0].queues = 2;
+  const std::string output = RunWell(config);
+  for (const char* queue : {"queue 0 processor=0", "queue 1 processor=1"}) {
+    const std::string line = absl::StrFormat("disk 0 %s wait=", queue);
+    EXPECT_EQ(NumberIn(output, line + "poll", "interrupts"), 0u);
+    EXPECT_GT(NumberIn(output, line + "irq", "interrupts"), 50u);
+  }
+  EXPECT_THAT(output, HasSubstr("guest: disk 0 transport=pci queues=2 ok\n"));
+  EXPECT_TRUE(image.Content(0, kPatternBytes) == PatternOf(11));
 }
 
 TEST_F(DiskMachineTest, StatisticsCountWhatTheGuestDid) {

@@ -185,7 +185,7 @@ class PatternTest : public MeasureTest, public ::testing::WithParamInterface<con
 
 TEST_P(PatternTest, EveryByteIsVerified) {
   const auto jobs = RunWell(std::string("rw=") + GetParam() +
-                            " verify=1 size=1M bs=4k qd=1,16 runtime=30ms warmup=5ms");
+                            " verify=1 size=1M bs=4k qd=1,16 runtime=60ms warmup=5ms");
   ASSERT_EQ(jobs.size(), 2u);
   for (const nlohmann::json& job : jobs) ExpectSound(job);
   const std::string name = GetParam();
@@ -231,6 +231,21 @@ TEST_F(MeasureTest, AnOpenLoopKeepsItsRate) {
     // Five standard deviations of a Poisson process, and what a busy host may hold up at the end.
     EXPECT_NEAR(job["ios"].get<double>(), expected, 5 * std::sqrt(expected) + expected / 4);
   }
+}
+
+TEST_F(MeasureTest, QueuesRunOnProcessorsOfTheirOwn) {
+  MachineConfig config = Config("rw=randrw verify=1 size=2M qd=4 queues=2 runtime=60ms");
+  config.cpus = 2;
+  config.disks[0].queues = 2;
+  auto machine = Machine::Create(config);
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  (*machine)->Wait();
+  const auto jobs = Jobs();
+  ASSERT_EQ(jobs.size(), 1u) << console_.Output();
+  ExpectSound(jobs[0]);
+  const MachineStatistics statistics = (*machine)->Statistics();
+  for (const QueueStatistics& queue : statistics.disks[0].queues) EXPECT_GT(queue.requests(), 512u);
 }
 
 // As a queue in front of the disk would: what cannot be served piles up, and its waiting counts.

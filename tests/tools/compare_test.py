@@ -57,7 +57,8 @@ class JobLines(unittest.TestCase):
 
     def test_a_job_that_measured_nothing_is_a_failure(self):
         for changes, message in (({"ios": 0}, "no I/O"), ({"errors": 1}, "1 I/O errors"),
-                                 ({"mismatches": 3}, "3 blocks"), ({"error": "no disk"}, "no disk")):
+                                 ({"mismatches": 3}, "3 blocks"),
+                                 ({"error": "no disk"}, "no disk")):
             with self.subTest(changes), self.assertRaisesRegex(MeasureError, message):
                 guest_run.parse_job(json.dumps(job(**changes)))
 
@@ -65,7 +66,8 @@ class JobLines(unittest.TestCase):
         samples = iter(range(10))
         lines = guest_run.SerialLines(lambda: next(samples))
         self.assertEqual(list(lines.feed(b'{"a"')), [])
-        self.assertEqual(list(lines.feed(b':1}\r\nnext\npart')), [('{"a":1}', 0, 1), ("next", 2, 3)])
+        self.assertEqual(list(lines.feed(b':1}\r\nnext\npart')),
+                         [('{"a":1}', 0, 1), ("next", 2, 3)])
 
     def test_processor_time_is_that_between_the_lines(self):
         output = guest_run.GuestOutput()
@@ -79,7 +81,8 @@ class JobLines(unittest.TestCase):
 
 class Boots(unittest.TestCase):
     def test_jobs_are_collected_and_the_command_line_arrives(self):
-        jobs, _ = run_script(printing(job(qd=1), job(qd=2)) + '[ "$1" = "rw=randread end=poweroff" ]')
+        jobs, _ = run_script(printing(job(qd=1), job(qd=2))
+                             + '[ "$1" = "rw=randread end=poweroff" ]')
         self.assertEqual([found["qd"] for found in jobs], [1, 2])
 
     def test_failures_are_loud_and_show_the_last_output(self):
@@ -224,10 +227,10 @@ class Rounds(unittest.TestCase):
         self.before, self.during = [], []
         share = lambda shares: shares.pop(0) if shares else 0.0
         for name, replacement in (
-                ("guest_run.run", self.boot),
+                ("guest_run.run", self.boot), ("targets.Target.drop_cache", lambda _: None),
                 ("cpu.wait_for_quiet", lambda *_: share(self.before) or None),
                 ("cpu.MachineUse", lambda: SimpleNamespace(others=lambda: share(self.during)))):
-            patcher = mock.patch(f"comparekit.schedule.{name}", replacement)
+            patcher = mock.patch(f"comparekit.{name}", replacement)
             patcher.start()
             self.addCleanup(patcher.stop)
         self.a, self.b = ShellContestant("", "Ringside"), ShellContestant("", "other")

@@ -41,9 +41,9 @@ def compare(arguments):
 
 def measure(contestants, targets, missing, options):
     """Returns what results.json holds."""
-    settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs, "depths": options.depths,
-                "wait": options.wait, "rounds": options.rounds, "rates": options.rates,
-                "warmup_ms": schedule.WARMUP_MS}
+    settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
+                "depths": options.depths, "wait": options.wait, "rounds": options.rounds,
+                "rates": options.rates, "warmup_ms": schedule.WARMUP_MS}
     settings["runtime_ms"] = options.runtime or schedule.runtime_ms(contestants, targets, settings,
                                                                     options.minutes)
     seconds = schedule.estimate_s(contestants, targets, settings)
@@ -55,12 +55,14 @@ def measure(contestants, targets, missing, options):
         rounds.run()
     finally:
         progress.clear()
-    return {"format": FORMAT, "date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
-            "command": options.command, "machine": machine_info.describe(options.ringside),
+    now = datetime.datetime.now().astimezone()
+    return {"format": FORMAT, "date": now.isoformat("T", "seconds"), "command": options.command,
+            "machine": machine_info.describe(options.ringside),
             "settings": settings, "missing": missing, "failures": rounds.failures,
             "noise": rounds.noise,
             "contestants": [{"name": contestant.name, "family": contestant.family,
-                             "version": contestant.version, "program": contestant.program}
+                             "version": contestant.version, "program": contestant.program,
+                             "note": contestant.note}
                             for contestant in contestants],
             "targets": [{"name": target.name, "text": target.text} for target in targets],
             "samples": rounds.samples}

@@ -40,7 +40,8 @@ class Progress:
             return
         filled = round(fraction * self.WIDTH)
         columns = os.get_terminal_size(sys.stderr.fileno()).columns
-        line = f"[{'#' * filled}{'.' * (self.WIDTH - filled)}] {fraction:4.0%}{self._left(fraction)} {text}"
+        bar = "#" * filled + "." * (self.WIDTH - filled)
+        line = f"[{bar}] {fraction:4.0%}{self._left(fraction)} {text}"
         sys.stderr.write(f"\r\033[K{line[:max(columns - 1, 0)]}")
         sys.stderr.flush()
 

@@ -1,7 +1,7 @@
 """Who is compared: for each, how it is started, how its guest ends, what it says of itself.
 
 A new peer is one more class here and one more line in PEERS. Tried: QEMU 7.2 and 10.0, Firecracker
-1.16, Cloud Hypervisor 53. crosvm is written from its documentation and untried.
+1.16, Cloud Hypervisor 53, crosvm of 2026.
 """
 
 import ctypes
@@ -26,6 +26,7 @@ class Contestant:
     """One way to serve the guest's disk. `name` is what --only and --skip know it by."""
 
     family = ""         # Contestants of one family are of one colour in the plots.
+    note = ""           # What a reader of the table has to know.
     end = "poweroff"    # The guest's word that makes it exit by itself.
     exit_status = 0     # With which it does; None: any.
 
@@ -43,7 +44,7 @@ class Contestant:
         raise NotImplementedError
 
     def check(self, _target, _errors):
-        """Returns what it says of itself at its end, by name; raises MeasureError if that is wrong."""
+        """Returns what it says of itself at its end; raises MeasureError if that is wrong."""
         return {}
 
 
@@ -129,10 +130,12 @@ class Qemu(Contestant):
 
 
 class Firecracker(Contestant):
-    """With its defaults: on virtio-mmio, and always through the page cache, as it has no O_DIRECT."""
+    """With its defaults: its devices are on virtio-mmio."""
 
     family = "Firecracker"
     end = "reset"
+    note = ("has no O_DIRECT: it reads through the host's page cache, which holds nothing of the "
+            "file when a run starts")
 
     def __init__(self, program, engine):
         super().__init__(f"Firecracker {engine}", program, first_line([program, "--version"]))
@@ -149,7 +152,8 @@ class Firecracker(Contestant):
                   "drives": [drive]}
         path = Path(scratch) / "firecracker.json"
         path.write_text(json.dumps(config))
-        return [self.program, "--no-api", "--config-file", str(path)]
+        # Its log would go into the guest's lines.
+        return [self.program, "--no-api", "--log-path", "/dev/stderr", "--config-file", str(path)]
 
 
 class CloudHypervisor(Contestant):
@@ -218,7 +222,8 @@ PEERS = (
     ("firecracker", "its release from github.com/firecracker-microvm/firecracker",
      lambda program: [Firecracker(program, engine) for engine in ("sync", "async")]),
     ("cloud-hypervisor", "its release from github.com/cloud-hypervisor/cloud-hypervisor",
-     lambda program: [CloudHypervisor(program, engine) for engine in ("io_uring", "native", "sync")]),
+     lambda program: [CloudHypervisor(program, engine)
+                      for engine in ("io_uring", "native", "sync")]),
     ("crosvm", "'cargo build --release' in a checkout of chromium.googlesource.com/crosvm/crosvm",
      lambda program: [Crosvm(program)]),
 )
@@ -248,8 +253,8 @@ def find_contestants(options):
         missing["ceiling"] = (f"no program '{options.ceiling}': cmake --build --preset release "
                               "--target ceiling")
     if not io_uring_works():
-        remedy = ("this host forbids io_uring: try 'sysctl kernel.io_uring_disabled=0', or lift the "
-                  "container's seccomp filter")
+        remedy = ("this host forbids io_uring: try 'sysctl kernel.io_uring_disabled=0', or lift "
+                  "the container's seccomp filter")
         refused = [contestant for contestant in found if "io_uring" in contestant.name]
         missing.update({contestant.name: remedy for contestant in refused})
         found = [contestant for contestant in found if contestant not in refused]

@@ -1,8 +1,8 @@
 """Processor time: of a VMM's process tree with its vCPU threads apart, and of everybody else.
 
-Nanoseconds come from the scheduler's own clocks: a process's CPU clock (clock_getcpuclockid(3) gives
-its number, formed here by hand) also holds threads that have ended, and /proc/PID/task/TID/schedstat
-begins with a thread's nanoseconds.
+Nanoseconds come from the scheduler's own clocks: a process's CPU clock (clock_getcpuclockid(3)
+gives its number, formed here by hand) also holds threads that have ended, and
+/proc/PID/task/TID/schedstat begins with a thread's nanoseconds.
 """
 
 import os

@@ -26,7 +26,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class SerialLines:
-    """Splits what the guest prints into lines, each with the samples at its beginning and its end."""
+    """Splits what the guest prints into lines, with samples at the beginning and end of each."""
 
     def __init__(self, sample):
         self._sample = sample
@@ -34,7 +34,7 @@ class SerialLines:
         self._began = None
 
     def feed(self, data):
-        """Yields (text, sample at the beginning, sample at the end) of each line that is complete."""
+        """Yields (text, sample at its beginning, sample at its end) of each complete line."""
         for piece in data.splitlines(keepends=True):
             if not self._line:
                 self._began = self._sample()
@@ -115,7 +115,7 @@ def run(contestant, target, words, seconds):
         try:
             with process.stdout:
                 _follow(process, output, time.monotonic() + 2 * seconds + _PATIENCE_S)
-            status = _wait_for_end(process, output)
+            status = _wait_for_end(process)
             if contestant.exit_status not in (None, status):
                 raise MeasureError(f"exit status {status} instead of {contestant.exit_status}")
             if not output.jobs:
@@ -128,10 +128,13 @@ def run(contestant, target, words, seconds):
 
 
 def _follow(process, output, deadline):
-    """Reads the guest's lines until the VMM closes its end or the guest has said its last word."""
+    """Reads to the end, which comes when the VMM ends: one that cannot write may do anything."""
     lines = SerialLines(lambda: cpu.sample(process.pid))
-    while not output.ending:
-        readable, _, _ = select.select([process.stdout], [], [], max(deadline - time.monotonic(), 0))
+    while True:
+        patience = max(deadline - time.monotonic(), 0)
+        readable, _, _ = select.select([process.stdout], [], [], patience)
+        if not readable and output.ending:
+            raise MeasureError("still runs though its guest has ended; killed")
         if not readable:
             raise MeasureError(f"hangs: {len(output.jobs)} jobs done, then nothing more; killed")
         data = os.read(process.stdout.fileno(), 65536)
@@ -139,14 +142,15 @@ def _follow(process, output, deadline):
             return
         for line in lines.feed(data):
             output.add(*line)
+            if output.ending:
+                deadline = min(deadline, time.monotonic() + _END_PATIENCE_S)
 
 
-def _wait_for_end(process, output):
+def _wait_for_end(process):
     try:
         return process.wait(_END_PATIENCE_S)
     except subprocess.TimeoutExpired:
-        what = "though its guest has ended" if output.ending else "with its output closed"
-        raise MeasureError(f"still runs {_END_PATIENCE_S} s later, {what}; killed") from None
+        raise MeasureError("still runs with its output closed; killed") from None
 
 
 def _kill(process):

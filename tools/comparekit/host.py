@@ -1,7 +1,7 @@
 """What the host does without any guest: fio on the same file, at the same depths.
 
-Its processor time is that of fio's job threads. io_uring's worker threads, which the kernel uses for
-files it cannot serve otherwise (tmpfs), are not in it.
+Its processor time is that of fio's job threads. io_uring's worker threads, which the kernel uses
+for files it cannot serve otherwise (tmpfs), are not in it.
 """
 
 import json
@@ -21,6 +21,7 @@ class HostEngine:
     """One engine of fio, at every depth in one start of it."""
 
     family = "host"
+    note = ""
 
     def __init__(self, engine):
         self.name = f"host {engine}"
@@ -37,12 +38,14 @@ class HostEngine:
         return [depth for depth in depths if depth == 1] if self.engine == "psync" else depths
 
     def command(self, target, settings):
-        words = [FIO, "--output-format=json", f"--filename={target.path}", f"--ioengine={self.engine}",
-                 f"--direct={int(target.direct)}", f"--rw={settings['rw']}", f"--bs={settings['bs']}",
+        words = [FIO, "--output-format=json", f"--filename={target.path}",
+                 f"--ioengine={self.engine}", f"--direct={int(target.direct)}",
+                 f"--rw={settings['rw']}", f"--bs={settings['bs']}",
                  f"--rwmixread={settings['rwmix']}", f"--size={target.size}", "--time_based",
                  f"--runtime={settings['runtime_ms']}ms", f"--ramp_time={settings['warmup_ms']}ms",
-                 "--norandommap", "--randrepeat=0", "--stonewall", "--thread", "--lat_percentiles=1",
-                 "--percentile_list=50:90:99:99.9:99.99", "--unified_rw_reporting=mixed"]
+                 "--norandommap", "--randrepeat=0", "--stonewall", "--thread",
+                 "--lat_percentiles=1", "--percentile_list=50:90:99:99.9:99.99",
+                 "--unified_rw_reporting=mixed"]
         for depth in self.depths(settings["depths"]):
             words += [f"--name=qd{depth}", f"--iodepth={depth}"]
         return words
@@ -51,12 +54,14 @@ class HostEngine:
         """Returns the jobs as a guest's boot would."""
         with tempfile.TemporaryDirectory(prefix="ringside-compare-") as scratch:
             try:
-                result = subprocess.run(self.command(target, settings), capture_output=True, text=True,
-                                        check=False, cwd=scratch, timeout=2 * seconds + _PATIENCE_S)
+                result = subprocess.run(self.command(target, settings), capture_output=True,
+                                        text=True, check=False, cwd=scratch,
+                                        timeout=2 * seconds + _PATIENCE_S)
             except subprocess.TimeoutExpired:
                 raise MeasureError("fio hangs; killed") from None
         if result.returncode != 0:
-            raise MeasureError(f"fio: exit status {result.returncode}: {result.stderr.strip()[-300:]}")
+            raise MeasureError(f"fio: exit status {result.returncode}: "
+                               f"{result.stderr.strip()[-300:]}")
         return parse_fio(result.stdout)
 
 

@@ -27,7 +27,8 @@ def _memory_gib():
 
 
 def _distribution():
-    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', Path("/etc/os-release").read_text(), re.MULTILINE)
+    text = Path("/etc/os-release").read_text()
+    match = re.search(r'^PRETTY_NAME="?([^"\n]*)', text, re.MULTILINE)
     return match.group(1) if match else "unknown"
 
 
@@ -35,8 +36,8 @@ def _kvm(ringside):
     """The module that serves /dev/kvm, and what doctor says of guest kernel mode."""
     modules = [name for name in ("kvm_intel", "kvm_amd", "kvm_pvm")
                if Path(f"/sys/module/{name}").exists()]
-    doctor = subprocess.run([ringside, "doctor"], capture_output=True, text=True, check=False).stdout
-    interprets = ["KVM interprets guest kernel mode"] if "interpreted" in doctor else []
+    doctor = subprocess.run([ringside, "doctor"], capture_output=True, text=True, check=False)
+    interprets = ["KVM interprets guest kernel mode"] if "interpreted" in doctor.stdout else []
     return ", ".join([*modules, *interprets]) or "KVM"
 
 

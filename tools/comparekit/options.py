@@ -14,17 +14,15 @@ plots to build/compare/DATE/. Without options: some five minutes.
 
   tools/compare report results.json [--out DIR]   draws table and plots again, from a file
 
-exit status: 0; 1 if anything failed or the machine never was quiet (what was measured is written all
-the same, and says so); 2 for bad options."""
+exit status: 0; 1 if anything failed or the machine was not quiet (what was measured is written all
+the same, and marked); 2 for bad options."""
 
 EXAMPLES = """\
 examples:
   tools/compare
   tools/compare --targets tmpfs --depths 1,32 --rounds 5 --only Ringside --only 'QEMU*native*'
   tools/compare --qemu /usr/bin/qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker
-  tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5
-
-crosvm is started as its documentation says, and untried."""
+  tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5"""
 
 RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 TARGETS = ("disk", "tmpfs", "null")
@@ -60,7 +58,8 @@ def parse_report(arguments):
 def _add_jobs(group):
     add = group.add_argument
     add("--rw", choices=RW, default="randread", help="default: randread")
-    add("--rwmix", type=int, default=70, metavar="PERCENT", help="reads of randrw and rw (default: 70)")
+    add("--rwmix", type=int, default=70, metavar="PERCENT",
+        help="reads of randrw and rw (default: 70)")
     add("--bs", type=_block_size, default="4k", metavar="SIZE", help="default: 4k")
     add("--depths", type=_numbers, default=DEPTHS, metavar="N,...", help="default: 1,2,4,...,128")
     add("--wait", choices=("poll", "irq"), default="poll",

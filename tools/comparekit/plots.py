@@ -13,7 +13,8 @@ from . import summary
 # The same contestant has the same colour and mark in every plot.
 _COLOURS = {
     "Ringside": ["#d62728", "#ff7f6e", "#8c1515"],
-    "QEMU": ["#1f4e9c", "#4f86d9", "#2a9d8f", "#76c8bd", "#5b3f9c", "#9c83d6", "#3b6d7a", "#8db5c0"],
+    "QEMU": ["#1f4e9c", "#4f86d9", "#2a9d8f", "#76c8bd",
+             "#5b3f9c", "#9c83d6", "#3b6d7a", "#8db5c0"],
     "Firecracker": ["#e08a00", "#f2bd5c"],
     "Cloud Hypervisor": ["#7b4f2c", "#b98b66", "#4a2c14"],
     "crosvm": ["#4d7c0f", "#a3c585"],
@@ -26,8 +27,9 @@ _CPU = {"host_cpu_ns_per_io": "CPU an I/O less vCPU, us", "cpu_ns_per_io": "CPU 
 
 def draw(results, directory):
     """Writes all plots for which there are figures."""
-    pyplot.rcParams.update({"svg.fonttype": "none", "font.size": 9, "axes.grid": True,
-                            "grid.alpha": 0.3, "axes.spines.top": False, "axes.spines.right": False})
+    pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ringside", "font.size": 9,
+                            "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
+                            "axes.spines.right": False})
     style = Styles(results["contestants"])
     plots = [("iops", "I/Os a second against requests in flight", "closed", [_iops]),
              ("latency", "Latency against load, one mark a depth", "closed",
@@ -91,8 +93,8 @@ def _draw_one(results, path, title, loop, panels, style):
 def _conditions(results):
     settings, machine = results["settings"], results["machine"]
     noisy = " - NOISY MACHINE" if results["noise"] else ""
-    return (f"{settings['rw']} {settings['bs']}, 1 queue, wait={settings['wait']}; {machine['cpu']}, "
-            f"{machine['processors']} processors, Linux {machine['kernel']}; "
+    return (f"{settings['rw']} {settings['bs']}, 1 queue, wait={settings['wait']}; "
+            f"{machine['cpu']}, {machine['processors']} processors, Linux {machine['kernel']}; "
             f"{results['date'][:10]}{noisy}")
 
 

@@ -1,4 +1,4 @@
-"""Interleaved rounds: every contestant once on every target, then again, each on a quiet machine."""
+"""Interleaved rounds: every contestant once on every target, then again; on a quiet machine."""
 
 import fnmatch
 import time
@@ -10,15 +10,16 @@ from .host import HostEngine
 WARMUP_MS = 50
 _QUIET_LOOK_S = 0.5
 _QUIET_PATIENCE_S = 20         # Before a run.
-_ALL_QUIET_PATIENCE_S = 180    # For all waiting and repeating: a machine in use shall not take hours.
+_ALL_QUIET_PATIENCE_S = 180    # For all waiting and repeating: it shall not take hours.
 _NOISY_TRIES = 3
 _VERIFY_MS = 100
 _VERIFY_SIZE_MIB = 16
 _OPEN_LOOP_DEPTH = 128
 _MIN_RUNTIME_MS, _MAX_RUNTIME_MS = 100, 2000
 
-# What there is beside the jobs' time, for the estimate. Once: writing files, drawing. A run: a guest's
-# start and end, the look whether the machine is quiet. A job: its line, each character an exit.
+# What there is beside the jobs' time, for the estimate. Once: writing files, drawing. A run: a
+# guest's start and end, the look whether the machine is quiet. A job: its line, character by
+# character.
 _FIXED_OVERHEAD_S = 15
 _RUN_OVERHEAD_S = 1.2
 _JOB_OVERHEAD_S = 0.06
@@ -125,6 +126,7 @@ class Schedule:
         for _ in range(_NOISY_TRIES):
             self._progress.show(text)
             noisy = self._wait_for_quiet()
+            target.drop_cache()
             use = cpu.MachineUse()
             result = self._attempt(target, contestant, f"round {number + 1}",
                                    lambda: self._jobs(target, contestant, loop, rates, seconds))
@@ -179,8 +181,9 @@ class Schedule:
 
     def _noise_during(self, use):
         share = use.others()
-        return f"others used {share:.0%} of the processors during it" if share >= self._noise_limit \
-            else None
+        if share < self._noise_limit:
+            return None
+        return f"others used {share:.0%} of the processors during it"
 
     def _rates(self, target):
         """Percents are of the best closed loop of any guest on that target."""

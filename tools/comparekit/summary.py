@@ -1,8 +1,8 @@
 """From the samples of all rounds to medians with their spread.
 
-results.json holds, under "samples", a dictionary a run: target, contestant, round, noisy, loop ("closed"
-or "open"), jobs, self. A key of a job here is (loop, depth) in the closed loop, (loop, rate) in the
-open one; `points` maps it to the figures of all rounds.
+results.json holds, under "samples", a dictionary a run: target, contestant, round, noisy (why, or
+null), loop ("closed" or "open"), jobs, self. A job's key is its depth in the closed loop, its rate
+in the open one.
 """
 
 import statistics
@@ -48,7 +48,7 @@ class Row:
     name: str
     family: str
     noisy: bool = False
-    points: dict = field(default_factory=dict)
+    points: dict = field(default_factory=dict)  # a job's key -> Point
 
 
 def rows(results, target, loop="closed"):
@@ -102,7 +102,8 @@ def ratio(row, reference, key, name="iops"):
 def reference(all_rows):
     """The row that ratios refer to: Ringside on its default engine, else its first."""
     ringsides = [row for row in all_rows if row.family == REFERENCE]
-    return next((row for row in ringsides if row.name == REFERENCE), ringsides[0] if ringsides else None)
+    default = [row for row in ringsides if row.name == REFERENCE]
+    return next(iter(default + ringsides), None)
 
 
 def best_iops(all_rows):

@@ -20,8 +20,8 @@ def markdown(results):
             continue
         blocks.append(f"## {target['name']}: {target['text']}")
         blocks += [_headline(all_rows, depth) for depth in headline_depths(depths)]
-        blocks += ["Thousand I/Os a second, lowest to highest of the rounds in brackets, by requests "
-                   "in flight:", _all_depths(all_rows, depths)]
+        blocks += ["Thousand I/Os a second by requests in flight, in brackets lowest to highest of "
+                   "the rounds:", _all_depths(all_rows, depths)]
         blocks += _open_loop(results, target["name"])
     blocks.append(_footnotes(results))
     return "\n\n".join(filter(None, blocks)) + "\n"
@@ -49,12 +49,12 @@ def _title(results):
     machine, settings = results["machine"], results["settings"]
     lines = [
         "# Ringside beside its peers", "",
-        f"{settings['rw']}, {settings['bs']}, 1 queue, completions by {settings['wait']}; medians of "
-        f"{settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job.", "",
+        f"{settings['rw']}, {settings['bs']}, 1 queue, completions by {settings['wait']}; medians "
+        f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job.", "",
         f"- date: {results['date']}",
-        f"- machine: {machine['cpu']}, {machine['processors']} processors ({machine['hypervisor']}), "
-        f"{machine['memory_gib']} GiB; {machine['distribution']}, Linux {machine['kernel']}, "
-        f"{machine['kvm']}",
+        f"- machine: {machine['cpu']}, {machine['processors']} processors "
+        f"({machine['hypervisor']}), {machine['memory_gib']} GiB; {machine['distribution']}, "
+        f"Linux {machine['kernel']}, {machine['kvm']}",
         f"- command: `{results['command']}`"]
     versions = {}
     for contestant in results["contestants"]:
@@ -116,7 +116,8 @@ def _open_loop(results, target):
         lines.append([_name(row), *("-" if point is None else
                                     f"{_microseconds(point['p50'])} / {_microseconds(point['p99'])}"
                                     for point in points)])
-    return ["Open loop, Poisson arrivals: p50 / p99 in us from arrival to completion, by arrivals a second:",
+    return ["Open loop, Poisson arrivals: p50 / p99 in us from arrival to completion, by arrivals "
+            "a second:",
             _table(["", *(f"{rate:,}" for rate in rates)], lines)]
 
 
@@ -127,8 +128,10 @@ def _footnotes(results):
             if row.family in summary.BEST_OF:
                 ways = ", ".join(f"{point.by.removeprefix(row.name + ' ')} at {depth}"
                                  for depth, point in row.points.items())
-                lines.append(f"- {row.name} on {target['name']} is the best of its engines: {ways}.")
+                lines.append(f"- {row.name} on {target['name']}: its best engine, {ways}.")
         lines += _own_counters(results, target["name"])
+    notes = {contestant["family"]: contestant["note"] for contestant in results["contestants"]}
+    lines += [f"- {family} {note}." for family, note in notes.items() if note]
     return "\n\n".join([_LEGEND, "\n".join(lines)])
 
 

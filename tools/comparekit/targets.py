@@ -26,6 +26,13 @@ class Target:
     def is_null(self):
         return not self.path
 
+    def drop_cache(self):
+        """For those who read through the page cache: each run shall find the same."""
+        if not self.is_null:
+            with open(self.path, "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
 
 class Targets:
     """Makes the targets; as a context manager it takes their files away again."""
@@ -48,16 +55,16 @@ class Targets:
 
     def _disk(self):
         if file_system(self._disk_directory) in ("tmpfs", "ramfs"):
-            raise BadInput(f"--disk-dir '{self._disk_directory}' is not on a disk: give a directory "
-                           "that is, or leave the target out by --targets tmpfs,null")
+            raise BadInput(f"--disk-dir '{self._disk_directory}' is not on a disk: give a "
+                           "directory that is, or leave the target out by --targets tmpfs,null")
         path = self._file(self._disk_directory, GIB)
         direct = takes_direct(path)
         return Target("disk", _describe(path, 1, direct), path, GIB, direct)
 
     def _tmpfs(self):
         if not TMPFS_DIRECTORY.is_dir():
-            raise BadInput(f"'{TMPFS_DIRECTORY}' is missing: mount a tmpfs there, or leave the target "
-                           "out by --targets disk,null")
+            raise BadInput(f"'{TMPFS_DIRECTORY}' is missing: mount a tmpfs there, or leave the "
+                           "target out by --targets disk,null")
         size = 256 * MIB if shutil.disk_usage(TMPFS_DIRECTORY).free > GIB else 64 * MIB
         path = self._file(TMPFS_DIRECTORY, size)
         direct = takes_direct(path)
@@ -70,15 +77,15 @@ class Targets:
         try:
             free = shutil.disk_usage(parent).free
             if free < size + size // 8:
-                raise BadInput(f"'{parent}' has {free // MIB} MiB left, {size // MIB} are needed: make "
-                               "room, or give another directory by --disk-dir")
+                raise BadInput(f"'{parent}' has {free // MIB} MiB left, {size // MIB} are needed: "
+                               "make room, or give another directory by --disk-dir")
             directory = tempfile.mkdtemp(prefix="ringside-compare-", dir=parent)
             self._directories.append(directory)
             path = os.path.join(directory, "disk.img")
             write_file(path, size)
         except OSError as error:
-            raise BadInput(f"cannot write in '{parent}': {error.strerror}; give another directory by "
-                           "--disk-dir") from error
+            raise BadInput(f"cannot write in '{parent}': {error.strerror}; give another directory "
+                           "by --disk-dir") from error
         return path
 
 
@@ -90,7 +97,6 @@ def write_file(path, size):
             chunk[:8] = number.to_bytes(8, "little")
             file.write(chunk)
         os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def takes_direct(path):

@@ -39,9 +39,10 @@ def results():
                         "commit": "abc"},
             "settings": {"rw": "randread", "bs": "4k", "depths": [1, 32], "wait": "poll",
                          "rounds": 2, "runtime_ms": 300},
-            "missing": {"crosvm": "build it"}, "failures": [], "noise": [], "contestants": [{"name": name, "family": family, "version": f"{family} 1",
-                                          "note": "reads by hand" if family == "QEMU" else ""}
-                                         for name, family in names],
+            "missing": {"crosvm": "build it"}, "failures": [], "noise": [],
+            "contestants": [{"name": name, "family": family, "version": f"{family} 1",
+                             "note": "reads by hand" if family == "QEMU" else ""}
+                            for name, family in names],
             "targets": [{"name": "disk", "text": "file on ext4"}], "samples": samples}
 
 

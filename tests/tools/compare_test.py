@@ -191,6 +191,19 @@ class Fio(unittest.TestCase):
         self.assertEqual((found["qd"], found["iops"], found["latency_ns"]["p99"]), (32, 2000, 7))
         self.assertAlmostEqual(found["cpu_ns_per_io"], 250_000)
 
+    def test_psync_is_for_one_in_flight(self):
+        with mock.patch.object(host, "first_line", return_value="fio-3"):
+            names = lambda depths: [engine.name for engine in host.host_engines(depths)]
+            self.assertEqual(names((1, 32)), ["host psync", "host io_uring", "host libaio"])
+            self.assertEqual(names((32,)), ["host io_uring", "host libaio"])
+            psync, io_uring, _ = host.host_engines((1, 32))
+        settings = {"rw": "randread", "rwmix": 70, "bs": "4k", "depths": (1, 32),
+                    "runtime_ms": 100, "warmup_ms": 50}
+        jobs = lambda engine: [word for word in engine.command(DISK, settings)
+                               if word.startswith("--name=")]
+        self.assertEqual(jobs(psync), ["--name=qd1"])
+        self.assertEqual(jobs(io_uring), ["--name=qd1", "--name=qd32"])
+
     def test_no_io_is_a_failure(self):
         with self.assertRaisesRegex(MeasureError, "no I/O"):
             host.parse_fio(self.output(total_ios=0))

@@ -9,7 +9,7 @@ import sys
 from . import machine_info, options as command_line, plots, schedule, table
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, Progress)
 from .contestants import GUEST, find_contestants
-from .host import HostEngine
+from .host import host_engines
 from .targets import Targets
 
 FORMAT = 1
@@ -22,7 +22,7 @@ def compare(arguments):
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         raise BadInput("'/dev/kvm' cannot be opened: 'ringside doctor' says what to do about it")
     found, missing = find_contestants(options)
-    found += [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")]
+    found += host_engines(options.depths)
     contestants = schedule.choose(found, options.only, options.skip)
     if not contestants:
         raise BadInput("--only and --skip leave nobody; there are: "

@@ -252,6 +252,10 @@ def find_contestants(options):
     else:
         missing["ceiling"] = (f"no program '{options.ceiling}': cmake --build --preset release "
                               "--target ceiling")
+    names = [contestant.name for contestant in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"there are two of '{name}': give --qemu programs of different versions")
     if not io_uring_works():
         remedy = ("this host forbids io_uring: try 'sysctl kernel.io_uring_disabled=0', or lift "
                   "the container's seccomp filter")

@@ -143,9 +143,9 @@ const char* Measurement::Run(VirtioBlk& disk, const Job& job) {
   if (job.read_percent < 100 && disk.read_only()) return "the disk is read-only";
   if (job.block_bytes % (disk.block_sectors() * kSectorSize) != 0) return "bs is not whole blocks";
   if (!Prepare(disk, job)) return "qd is more than the ring or the disk has room for";
-  if (job.verify && !All([](MeasuredQueue& queue) { return queue.WriteAll(); })) {
-    return "the disk cannot be written";
-  }
+  const bool ready = All(
+      [&job](MeasuredQueue& queue) { return job.verify ? queue.WriteAll() : queue.Rehearse(); });
+  if (!ready) return "the disk answers with errors";
   RunAll();
   if (job.verify && !All([](MeasuredQueue& queue) { return queue.CheckAll(); })) {
     return "what was written is not there";

@@ -266,6 +266,12 @@ void MeasuredQueue::Run(uint64_t start) {
   Drain();
 }
 
+bool MeasuredQueue::Rehearse() {
+  Issue(slots_[free_slots_[--free_count_]], TimeStamp());
+  Drain();
+  return result_.errors == 0;
+}
+
 // Every block once, in order, by requests of this type.
 bool MeasuredQueue::Sweep(BlkType type) {
   const Job job = job_;

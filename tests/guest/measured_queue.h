@@ -42,6 +42,8 @@ class MeasuredQueue {
   // Takes memory for slots and, to verify, for the blocks' generations. The queue has been started
   // and has nothing in flight. False if the ring or the range has no room for the depth.
   bool Prepare(BlkQueue& queue, const Job& job, const Range& range, uint64_t seed);
+  // One request, for devices that are only getting ready when they say they are.
+  bool Rehearse();
   // Writes every block, or reads and checks every block; false if anything was wrong.
   bool WriteAll();
   bool CheckAll();

@@ -1,0 +1,148 @@
+#!/usr/bin/python3
+"""What tools/compare makes of its samples: medians and ratios, tables, plots; and its files."""
+
+import copy
+import tempfile
+import unittest
+from pathlib import Path
+from unittest import mock
+
+from comparekit import plots, summary, table, targets
+from comparekit.common import BadInput
+
+
+def job(**changes):
+    line = {"qd": 1, "rate": 0, "iops": 2000,
+            "latency_ns": {"p50": 2000, "p99": 5000, "p999": 6000}}
+    return {**line, **changes}
+
+
+def results():
+    """Two rounds, three contestants, the host by two engines."""
+    names = [("Ringside", "Ringside"), ("QEMU 7.2 native no poll", "QEMU"), ("host psync", "host"),
+             ("host libaio", "host")]
+    speed = {"Ringside": 100_000, "QEMU 7.2 native no poll": 50_000, "host psync": 300_000,
+             "host libaio": 200_000}
+    samples = []
+    for number in range(2):
+        for name, family in names:
+            jobs = [{**job(qd=depth), "iops": speed[name] * depth + 2000 * number,
+                     "cpu_ns_per_io": 9000, "kicks_per_io": 0.5}
+                    for depth in (1, 32) if depth == 1 or name != "host psync"]
+            if family != "host":
+                jobs = [{**found, "host_cpu_ns_per_io": 4000} for found in jobs]
+            samples.append({"target": "disk", "contestant": name, "round": number, "loop": "closed",
+                            "noisy": None, "jobs": jobs, "self": {}})
+    return {"format": 1, "date": "2026-01-02T03:04:05+00:00", "command": "tools/compare --x",
+            "machine": {"cpu": "Some CPU", "processors": 2, "memory_gib": 24, "kernel": "6.1",
+                        "distribution": "Debian", "kvm": "kvm_amd", "hypervisor": "bare metal",
+                        "commit": "abc"},
+            "settings": {"rw": "randread", "bs": "4k", "depths": [1, 32], "wait": "poll",
+                         "rounds": 2, "runtime_ms": 300},
+            "missing": {"crosvm": "build it"}, "failures": [], "noise": [],
+            "contestants": [{"name": name, "family": family, "version": f"{family} 1",
+                             "note": "reads by hand" if family == "QEMU" else ""}
+                            for name, family in names],
+            "targets": [{"name": "disk", "text": "file on ext4"}], "samples": samples}
+
+
+def noisy_results():
+    found = results()
+    found["samples"][1]["noisy"] = "others used 40%"
+    found["noise"] = ["round 1/2 disk: QEMU: others used 40%"]
+    found["failures"] = ["crosvm on disk, verify pass: hangs\n    | last words"]
+    return found
+
+
+class Summary(unittest.TestCase):
+    def test_median_and_spread(self):
+        found = summary.figures([{**job(), "iops": value} for value in (90, 100, 130)])["iops"]
+        self.assertEqual((found.median, found.low, found.high, found.spread), (100, 90, 130, 0.2))
+
+    def test_the_host_is_its_best_engine_at_each_depth(self):
+        rows = summary.rows(results(), "disk")
+        self.assertEqual([row.name for row in rows],
+                         ["Ringside", "QEMU 7.2 native no poll", "host"])
+        self.assertEqual([rows[-1].points[depth].by for depth in (1, 32)],
+                         ["host psync", "host libaio"])
+
+    def test_ratios_are_to_ringside(self):
+        rows = summary.rows(results(), "disk")
+        reference = summary.reference(rows)
+        self.assertAlmostEqual(summary.ratio(rows[1], reference, 1), 51 / 101)
+        self.assertIsNone(summary.ratio(rows[1], reference, 64))
+        self.assertIsNone(summary.ratio(rows[1], None, 1))
+
+
+class Output(unittest.TestCase):
+    def test_the_table(self):
+        text = table.markdown(results())
+        self.assertRegex(text, r"\| QEMU 7\.2 native no poll +\| +51\.0 \| +±2% \| +0\.50 "
+                               r"\| +2\.00 \| +5\.00 \| +9\.00 \| +4\.00 \| +0\.500 \|")
+        self.assertRegex(text, r"\| \*\*Ringside\*\* +\| +101 \(100\.\.102\) ")
+        for words in ("Some CPU", "tools/compare --x", "2026-01-02", "missing: crosvm: build it",
+                      "psync at 1, libaio at 32", "commit abc", "- QEMU reads by hand."):
+            self.assertIn(words, text)
+        self.assertNotIn("!", text)
+
+    def test_what_went_wrong_is_marked(self):
+        for text in (table.markdown(noisy_results()), table.terminal(noisy_results())):
+            self.assertIn("| QEMU 7.2 native no poll! ", text)
+            self.assertIn("**NOISY** 1 of 8 runs", text)
+            self.assertIn("**FAILED** crosvm on disk, verify pass: hangs", text)
+
+    def test_nothing_measured_still_gives_a_table(self):
+        found = {**noisy_results(), "samples": []}
+        self.assertIn("FAILED", table.terminal(found))
+
+    def test_every_line_fits_a_terminal(self):
+        tables = [line for line in table.terminal(results()).splitlines() if line.startswith("|")]
+        self.assertLessEqual(max(map(len, tables)), 110)
+
+    def test_plots(self):
+        opened = results()
+        opened["samples"] += [{**copy.deepcopy(sample), "loop": "open",
+                               "jobs": [{**job(rate=rate), "iops": rate} for rate in (1000, 2000)]}
+                              for sample in opened["samples"] if "host" not in sample["contestant"]]
+        for found, names in ((results(), {"iops", "latency", "cpu"}),
+                             (opened, {"iops", "latency", "cpu", "open-loop"})):
+            with tempfile.TemporaryDirectory() as directory:
+                plots.draw(found, Path(directory))
+                written = {path.name: path for path in Path(directory).iterdir()}
+                self.assertEqual(set(written), {name + suffix for name in names
+                                                for suffix in (".svg", ".png")})
+                for name in names:
+                    text = written[f"{name}.svg"].read_text()
+                    for words in ("Ringside", "QEMU 7.2 native no poll", "file on ext4"):
+                        self.assertIn(words, text, name)
+
+    def test_a_plot_says_that_the_machine_was_noisy(self):
+        with tempfile.TemporaryDirectory() as directory:
+            plots.draw(noisy_results(), Path(directory))
+            self.assertIn("NOISY", (Path(directory) / "iops.svg").read_text())
+
+
+class Files(unittest.TestCase):
+    def test_every_block_is_written(self):
+        with tempfile.TemporaryDirectory() as directory:
+            path = Path(directory) / "x"
+            targets.write_file(path, 8 << 20)
+            self.assertEqual(path.stat().st_size, 8 << 20)
+            self.assertGreaterEqual(path.stat().st_blocks * 512, 8 << 20)
+
+    def test_they_are_gone_afterwards(self):
+        with tempfile.TemporaryDirectory() as directory, \
+                mock.patch.object(targets, "GIB", 4 << 20), \
+                mock.patch.object(targets, "file_system", return_value="ext4"):
+            with targets.Targets(["disk"], directory) as found:
+                self.assertTrue(Path(found[0].path).exists())
+            self.assertEqual(list(Path(directory).iterdir()), [])
+
+    def test_a_disk_that_is_none_is_refused(self):
+        with mock.patch.object(targets, "file_system", return_value="tmpfs"), \
+                self.assertRaisesRegex(BadInput, "not on a disk"):
+            targets.Targets(["disk"], "/nowhere").__enter__()
+
+
+if __name__ == "__main__":
+    unittest.main()

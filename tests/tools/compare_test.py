@@ -1,0 +1,343 @@
+#!/usr/bin/python3
+"""tools/compare without a VMM: how it reads guests and fio, its rules about noise and failures."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+import unittest
+from types import SimpleNamespace
+from unittest import mock
+
+from comparekit import contestants, cpu, guest_run, host, options, schedule, targets
+from comparekit.common import BadInput, MeasureError
+
+DISK = targets.Target("disk", "file on ext4", "/data/a,b.img", 1 << 30, True)
+CACHED = targets.Target("tmpfs", "file on tmpfs", "/dev/shm/x", 1 << 28, False)
+NULL = targets.Target("null", "null backend", "", 1 << 30, False)
+
+
+def job(**changes):
+    line = {"job": 0, "rw": "randread", "bs": 4096, "qd": 1, "queues": 1, "wait": "poll",
+            "transport": "pci", "loop": "closed", "rate": 0, "runtime_ns": 500_000_000, "ios": 1000,
+            "reads": 1000, "writes": 0, "bytes": 4096000, "errors": 0, "mismatches": 0, "late": 0,
+            "kicks": 250, "interrupts": 0,
+            "latency_ns": {"min": 1, "mean": 3, "p50": 2000, "p90": 4, "p99": 5000, "p999": 6000,
+                           "p9999": 7, "max": 8}, "histogram": [[1, 1000]]}
+    return {**line, **changes}
+
+
+class ShellContestant(contestants.Contestant):
+    """A VMM that is a shell script; $1 is the guest's command line."""
+
+    family = "Ringside"
+
+    def __init__(self, script, name="Ringside"):
+        super().__init__(name, "sh", "1.0")
+        self._script = script
+
+    def command(self, target, command_line, scratch):
+        return ["sh", "-c", self._script, "sh", command_line]
+
+
+def run_script(script):
+    return guest_run.run(ShellContestant(script), DISK, ["rw=randread"], 0.1)
+
+
+def printing(*jobs):
+    return "".join(f"echo '{json.dumps(line)}'\n" for line in jobs)
+
+
+class JobLines(unittest.TestCase):
+    def test_figures_come_from_what_was_counted(self):
+        parsed = guest_run.parse_job(json.dumps(job()))
+        self.assertEqual(parsed["iops"], 2000)
+        self.assertEqual(parsed["kicks_per_io"], 0.25)
+
+    def test_a_job_that_measured_nothing_is_a_failure(self):
+        for changes, message in (({"ios": 0}, "no I/O"), ({"errors": 1}, "1 I/O errors"),
+                                 ({"mismatches": 3}, "3 blocks"),
+                                 ({"error": "no disk"}, "no disk")):
+            with self.subTest(changes), self.assertRaisesRegex(MeasureError, message):
+                guest_run.parse_job(json.dumps(job(**changes)))
+
+    def test_a_line_in_pieces_is_sampled_at_its_first_byte_and_its_last(self):
+        samples = iter(range(10))
+        lines = guest_run.SerialLines(lambda: next(samples))
+        self.assertEqual(list(lines.feed(b'{"a"')), [])
+        self.assertEqual(list(lines.feed(b':1}\r\nnext\npart')),
+                         [('{"a":1}', 0, 1), ("next", 2, 3)])
+
+    def test_processor_time_is_that_between_the_lines(self):
+        output = guest_run.GuestOutput()
+        at = lambda total, vcpu, time_ms: cpu.CpuSample(total, vcpu, time_ms * 1_000_000)
+        output.add("guest: rsdp=none", at(0, 0, 0), at(1_000, 0, 100))
+        # 1 s with a warm-up, of which half was measured: half of the time counts, on 1000 I/Os.
+        output.add(json.dumps(job()), at(2_001_000, 1_500_000, 1100), at(9_000_000, 0, 1200))
+        self.assertAlmostEqual(output.jobs[0]["cpu_ns_per_io"], 1000)
+        self.assertAlmostEqual(output.jobs[0]["host_cpu_ns_per_io"], 250)
+
+
+class Boots(unittest.TestCase):
+    def test_jobs_are_collected_and_the_command_line_arrives(self):
+        jobs, _ = run_script(printing(job(qd=1), job(qd=2))
+                             + '[ "$1" = "rw=randread end=poweroff" ]')
+        self.assertEqual([found["qd"] for found in jobs], [1, 2])
+
+    def test_failures_are_loud_and_show_the_last_output(self):
+        for script, message in (
+                ("echo 'guest: FAIL disk: expected 1 got 0'", "FAIL disk"),
+                ("echo nothing here", "the guest ran no job"),
+                ("echo broken >&2; exit 2", "exit status 2 instead of 0\n    . broken"),
+                ("echo '{\"job\":'", "no JSON"),
+                (printing(job(), job(error="too deep")), "too deep")):
+            with self.subTest(script), self.assertRaisesRegex(MeasureError, message):
+                run_script(script)
+
+    def test_a_hang_is_ended(self):
+        with mock.patch.object(guest_run, "_PATIENCE_S", 0.1), \
+                self.assertRaisesRegex(MeasureError, "hangs: 1 jobs done.*killed"):
+            run_script(printing(job()) + "sleep 60")
+
+    def test_a_vmm_that_outlives_its_guest_is_a_failure(self):
+        with mock.patch.object(guest_run, "_END_PATIENCE_S", 0.1), \
+                self.assertRaisesRegex(MeasureError, "its guest has ended"):
+            run_script(printing(job()) + "echo guest: end=poweroff; sleep 60")
+
+    def test_a_program_that_is_not_there(self):
+        missing = ShellContestant("")
+        missing.command = lambda *_: ["/nonexistent/vmm"]
+        with self.assertRaisesRegex(MeasureError, "cannot start '/nonexistent/vmm'"):
+            guest_run.run(missing, DISK, [], 0)
+
+
+class ProcessorTime(unittest.TestCase):
+    def test_that_of_children_counts(self):
+        # The parent only waits; 100 ms are the child's.
+        with subprocess.Popen(["sh", "-c", "sh -c 'while :; do :; done' & wait"],
+                              start_new_session=True) as parent:
+            try:
+                deadline = time.monotonic() + 20
+                while cpu.sample(parent.pid).total_ns < 100_000_000:
+                    self.assertLess(time.monotonic(), deadline, "the child's time does not show")
+                    time.sleep(0.02)
+            finally:
+                os.killpg(parent.pid, signal.SIGKILL)
+
+    def test_threads_of_vcpus_are_known_by_name(self):
+        for name in ("vcpu-0", "CPU 0/KVM", "fc_vcpu 0", "vcpu0", "crosvm_vcpu0"):
+            self.assertTrue(cpu.VCPU_THREAD.search(name), name)
+        for name in ("io-disk", "IO t", "iou-wrk-12", "ceiling", "vmm", "qemu-system-x86"):
+            self.assertFalse(cpu.VCPU_THREAD.search(name), name)
+
+    def test_a_process_that_has_ended_has_none(self):
+        with subprocess.Popen(["true"]) as process:
+            pass
+        self.assertIsNone(cpu.sample(process.pid))
+
+
+class RingsideStatistics(unittest.TestCase):
+    def setUp(self):
+        with mock.patch.object(contestants, "first_line", return_value="ringside 0"):
+            self.auto, self.native = (contestants.Ringside("ringside", engine)
+                                      for engine in ("auto", "native"))
+
+    def statistics(self, aio):
+        queue = {"requests": 100, "errors": 0, "kicks": 50, "interrupts": 0}
+        return "warning: x\n" + json.dumps(
+            {"disks": [{"aio": aio, "queues": [queue]}], "io_threads": [{"io_uring_enters": 100}],
+             "vcpus": [{"exits": {"io": 20, "mmio": 5}}]})
+
+    def test_counters_are_an_io(self):
+        own = self.auto.check(DISK, self.statistics("io_uring"))
+        self.assertEqual((own["kicks_per_request"], own["exits_per_request"]), (0.5, 0.25))
+
+    def test_an_engine_that_fell_back_is_a_failure(self):
+        self.native.check(DISK, self.statistics("native"))
+        for contestant in (self.auto, self.native):
+            with self.assertRaisesRegex(MeasureError, "fell back to threads"):
+                contestant.check(DISK, self.statistics("threads"))
+
+    def test_no_statistics_is_a_failure(self):
+        with self.assertRaisesRegex(MeasureError, "stats json"):
+            self.auto.check(DISK, "killed")
+
+    def test_disks_are_asked_for_as_the_target_is(self):
+        def disk_of(target):
+            command = self.auto.command(target, "", "")
+            return command[command.index("--disk") + 1]
+        self.assertEqual(disk_of(DISK), "path=/data/a,,b.img,cache=none,aio=auto,queues=1")
+        self.assertIn("cache=writeback", disk_of(CACHED))
+        self.assertEqual(disk_of(NULL), "type=null,size=1024M,queues=1")
+
+    def test_linux_aio_is_left_out_where_there_is_no_direct_io(self):
+        self.assertTrue(self.native.serves(DISK))
+        self.assertFalse(self.native.serves(CACHED))
+        self.assertFalse(self.native.serves(NULL))
+
+
+class Fio(unittest.TestCase):
+    def output(self, **changes):
+        latency = {"min": 1, "mean": 2.6, "max": 9,
+                   "percentile": {f"{number:.6f}": 7 for number in (50, 90, 99, 99.9, 99.99)}}
+        return "note: x\n" + json.dumps({"jobs": [{
+            "jobname": "qd32", "error": 0, "usr_cpu": 20.0, "sys_cpu": 30.0, "job_runtime": 500,
+            "mixed": {"total_ios": 1000, "runtime": 500, "iops": 2000.0, "lat_ns": latency,
+                      **changes}}]})
+
+    def test_figures(self):
+        found, = host.parse_fio(self.output())
+        self.assertEqual((found["qd"], found["iops"], found["latency_ns"]["p99"]), (32, 2000, 7))
+        self.assertAlmostEqual(found["cpu_ns_per_io"], 250_000)
+
+    def test_psync_is_for_one_in_flight(self):
+        with mock.patch.object(host, "first_line", return_value="fio-3"):
+            names = lambda depths: [engine.name for engine in host.host_engines(depths)]
+            self.assertEqual(names((1, 32)), ["host psync", "host io_uring", "host libaio"])
+            self.assertEqual(names((32,)), ["host io_uring", "host libaio"])
+            psync, io_uring, _ = host.host_engines((1, 32))
+        settings = {"rw": "randread", "rwmix": 70, "bs": "4k", "depths": (1, 32),
+                    "runtime_ms": 100, "warmup_ms": 50}
+        jobs = lambda engine: [word for word in engine.command(DISK, settings)
+                               if word.startswith("--name=")]
+        self.assertEqual(jobs(psync), ["--name=qd1"])
+        self.assertEqual(jobs(io_uring), ["--name=qd1", "--name=qd32"])
+
+    def test_no_io_is_a_failure(self):
+        with self.assertRaisesRegex(MeasureError, "no I/O"):
+            host.parse_fio(self.output(total_ios=0))
+
+
+class Noise(unittest.TestCase):
+    STAT = "cpu  {user} 0 50 800 0 7 3 {steal} 99 0\ncpu0 1 1 1 1 1 1 1 1 1 1\n"
+
+    def test_others_are_what_is_busy_or_stolen_less_our_own(self):
+        others, total = cpu._others_ticks(self.STAT.format(user=100, steal=40), own_ticks=60)
+        self.assertEqual((others, total), (130, 1000))
+
+    def wait(self, shares):
+        shares = iter(shares)
+        use = lambda: SimpleNamespace(others=lambda: next(shares))
+        return cpu.wait_for_quiet(0.05, 0.05, step_s=0.02, use=use)
+
+    def test_waiting_ends_when_it_is_quiet_or_patience_is_over(self):
+        self.assertIsNone(self.wait([0.5, 0.01]))
+        self.assertEqual(self.wait([0.5] * 100), 0.5)
+
+
+def schedule_of(found, **changes):
+    chosen = {"noise_limit": 5, "accept_noise": False, **changes}
+    settings = {"rw": "randread", "rwmix": 70, "bs": "4k", "depths": (1, 2), "wait": "poll",
+                "rounds": 2, "rates": changes.get("rates", ()), "runtime_ms": 100}
+    progress = mock.Mock()
+    return schedule.Schedule(found, [DISK], settings, SimpleNamespace(**chosen), progress)
+
+
+class Rounds(unittest.TestCase):
+    def setUp(self):
+        self.boots = []
+        self.before, self.during = [], []
+        share = lambda shares: shares.pop(0) if shares else 0.0
+        for name, replacement in (
+                ("guest_run.run", self.boot), ("targets.Target.drop_cache", lambda _: None),
+                ("cpu.wait_for_quiet", lambda *_: share(self.before) or None),
+                ("cpu.MachineUse", lambda: SimpleNamespace(others=lambda: share(self.during)))):
+            patcher = mock.patch(f"comparekit.{name}", replacement)
+            patcher.start()
+            self.addCleanup(patcher.stop)
+        self.a, self.b = ShellContestant("", "Ringside"), ShellContestant("", "other")
+
+    def boot(self, contestant, _target, words, _seconds):
+        verify = "verify=1" in words
+        self.boots.append((contestant.name, verify))
+        if contestant.name == "broken" and not verify:
+            raise MeasureError("fell over")
+        rates = next((word[5:].split(",") for word in words if word.startswith("rate=")), None)
+        if rates:
+            return [guest_run.parse_job(json.dumps(job(rate=int(rate)))) for rate in rates], {}
+        return [guest_run.parse_job(json.dumps(job(qd=depth))) for depth in (1, 2)], {}
+
+    def test_rounds_are_interleaved_after_a_check_of_each(self):
+        rounds = schedule_of([self.a, self.b])
+        rounds.run()
+        self.assertEqual(self.boots, [("Ringside", True), ("other", True)]
+                         + [("Ringside", False), ("other", False)] * 2)
+        self.assertEqual([rounds.failures, rounds.noise], [[], []])
+
+    def test_a_failed_contestant_is_named_and_left_out(self):
+        rounds = schedule_of([ShellContestant("", "broken"), self.a])
+        rounds.run()
+        self.assertEqual(rounds.failures, ["broken on disk, round 1: fell over"])
+        self.assertEqual(len(self.boots), 2 + 1 + 2)
+        self.assertEqual({sample["contestant"] for sample in rounds.samples}, {"Ringside"})
+
+    def test_a_noisy_run_is_repeated_and_forgotten(self):
+        self.during = [0.3]
+        rounds = schedule_of([self.a])
+        rounds.run()
+        self.assertEqual(len(self.boots), 1 + 3)
+        self.assertEqual((rounds.noise, rounds.samples[0]["noisy"]), ([], None))
+
+    def test_noise_that_stays_is_marked(self):
+        self.before, self.during = [0.2], [0.3, 0.4]
+        rounds = schedule_of([self.a])
+        rounds.run()
+        self.assertEqual(len(self.boots), 1 + 3 + 1)
+        self.assertRegex(rounds.noise[0], "round 1/2 disk: Ringside: others used 40%")
+        self.assertEqual(len(rounds.samples), 2)
+
+    def test_a_machine_that_is_never_quiet_is_not_waited_for_again_and_again(self):
+        self.before = [0.9] * 100
+        with mock.patch.object(schedule, "_ALL_QUIET_PATIENCE_S", 0.3):
+            rounds = schedule_of([self.a])
+            rounds.run()
+        self.assertEqual((len(self.boots), len(rounds.noise)), (1 + 2 + 1, 2))
+
+    def test_accepted_noise_is_marked_too_and_nothing_repeated(self):
+        self.before = [0.9]
+        rounds = schedule_of([self.a], accept_noise=True)
+        rounds.run()
+        self.assertEqual((len(self.boots), len(rounds.noise)), (1 + 2, 1))
+
+    def test_jobs_that_are_missing_are_a_failure(self):
+        rounds = schedule_of([self.a])
+        rounds._settings["depths"] = (1, 2, 4)
+        rounds.run()
+        self.assertIn("2 jobs done, 3 asked for", rounds.failures[0])
+
+    def test_percents_of_rates_are_of_the_best_closed_loop(self):
+        rounds = schedule_of([self.a], rates=("500", "50%"))
+        rounds.run()
+        opened = [sample for sample in rounds.samples if sample["loop"] == "open"]
+        self.assertEqual([[found["rate"] for found in sample["jobs"]] for sample in opened],
+                         [[500, 1000]] * 2)
+
+
+class Choice(unittest.TestCase):
+    def test_names_by_their_beginning_or_a_pattern(self):
+        found = [SimpleNamespace(name=name) for name in ("Ringside", "QEMU 7.2 native no poll",
+                                                         "QEMU 7.2 io_uring no poll")]
+        names = lambda only, skip: [one.name for one in schedule.choose(found, only, skip)]
+        self.assertEqual(len(names([], [])), 3)
+        self.assertEqual(names(["qemu*native"], []), ["QEMU 7.2 native no poll"])
+        self.assertEqual(names([], ["QEMU"]), ["Ringside"])
+
+    def test_the_runtime_fits_the_time_that_was_given(self):
+        settings = {"depths": (1, 2, 4, 8), "rounds": 3, "rates": ()}
+        found = [ShellContestant("", str(number)) for number in range(6)]
+        runtime = schedule.runtime_ms(found, [DISK, CACHED], settings, 2)
+        settings["runtime_ms"] = runtime
+        self.assertAlmostEqual(schedule.estimate_s(found, [DISK, CACHED], settings), 120, delta=1)
+
+    def test_bad_options_name_the_value(self):
+        for arguments, message in ((["--targets", "disc"], "'disc' is none of"),
+                                   (["--depths", "0"], "'0' is no number"),
+                                   (["--runtime", "5"], "'5' is no time"),
+                                   (["--rates", "x%"], "'x'"), (["--rw", "trim"], "trim")):
+            with self.subTest(arguments), self.assertRaisesRegex(BadInput, message):
+                options.parse(arguments)
+
+
+if __name__ == "__main__":
+    unittest.main()

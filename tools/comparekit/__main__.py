@@ -1,0 +1,116 @@
+"""tools/compare: see --help."""
+
+import datetime
+import json
+import os
+import signal
+import sys
+
+from . import machine_info, options as command_line, plots, schedule, table
+from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, Progress)
+from .contestants import GUEST, find_contestants
+from .host import host_engines
+from .targets import Targets
+
+FORMAT = 1
+
+
+def compare(arguments):
+    options = command_line.parse(arguments)
+    if not GUEST.exists():
+        raise BadInput(f"no '{GUEST}': cmake --preset release && cmake --build --preset release")
+    if not os.access("/dev/kvm", os.R_OK | os.W_OK):
+        raise BadInput("'/dev/kvm' cannot be opened: 'ringside doctor' says what to do about it")
+    found, missing = find_contestants(options)
+    found += host_engines(options.depths)
+    contestants = schedule.choose(found, options.only, options.skip)
+    if not contestants:
+        raise BadInput("--only and --skip leave nobody; there are: "
+                       + ", ".join(contestant.name for contestant in found))
+    with Targets(options.targets, options.disk_dir) as targets:
+        results = measure(contestants, targets, missing, options)
+    directory = options.out or RESULTS_DIRECTORY / results["date"].replace(":", "")
+    write(results, directory)
+    print(json.dumps(results, indent=1) if options.json else table.terminal(results))
+    print(f"\nwritten to {directory}: results.json, table.md and plots (*.svg, *.png)",
+          file=sys.stderr)
+    if results["failures"] or (results["noise"] and not options.accept_noise):
+        return EXIT_FAILED
+    return 0
+
+
+def measure(contestants, targets, missing, options):
+    """Returns what results.json holds."""
+    settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
+                "depths": options.depths, "wait": options.wait, "rounds": options.rounds,
+                "rates": options.rates, "warmup_ms": schedule.WARMUP_MS}
+    settings["runtime_ms"] = options.runtime or schedule.runtime_ms(contestants, targets, settings,
+                                                                    options.minutes)
+    seconds = schedule.estimate_s(contestants, targets, settings)
+    progress = Progress(seconds)
+    progress.note(f"{len(contestants)} contestants, {options.rounds} rounds, "
+                  f"{settings['runtime_ms']} ms a job: about {max(round(seconds / 60), 1)} min")
+    rounds = schedule.Schedule(contestants, targets, settings, options, progress)
+    try:
+        rounds.run()
+    finally:
+        progress.clear()
+    now = datetime.datetime.now().astimezone()
+    return {"format": FORMAT, "date": now.isoformat("T", "seconds"), "command": options.command,
+            "machine": machine_info.describe(options.ringside),
+            "settings": settings, "missing": missing, "failures": rounds.failures,
+            "noise": rounds.noise,
+            "contestants": [{"name": contestant.name, "family": contestant.family,
+                             "version": contestant.version, "program": contestant.program,
+                             "note": contestant.note}
+                            for contestant in contestants],
+            "targets": [{"name": target.name, "text": target.text} for target in targets],
+            "samples": rounds.samples}
+
+
+def write(results, directory):
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "results.json").write_text(json.dumps(results) + "\n")
+    (directory / "table.md").write_text(table.markdown(results))
+    plots.draw(results, directory)
+
+
+def report(arguments):
+    options = command_line.parse_report(arguments)
+    try:
+        results = json.loads(options.results.read_text())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"'{options.results}' cannot be read: {error}") from error
+    if not isinstance(results, dict) or results.get("format") != FORMAT:
+        raise BadInput(f"'{options.results}' is no results.json of format {FORMAT}")
+    directory = options.out or options.results.parent
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "table.md").write_text(table.markdown(results))
+    plots.draw(results, directory)
+    print(table.terminal(results))
+    return 0
+
+
+def end_on_signals():
+    """So that files and VMMs are taken away."""
+    def handle(number, _):
+        raise SystemExit(128 + number)
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, handle)
+
+
+def main():
+    end_on_signals()
+    arguments = sys.argv[1:]
+    try:
+        if arguments[:1] == ["report"]:
+            return report(arguments[1:])
+        return compare(arguments)
+    except BadInput as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return EXIT_BAD_INPUT
+
+
+if __name__ == "__main__":
+    sys.exit(main())

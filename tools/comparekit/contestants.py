@@ -1,0 +1,301 @@
+"""Who is compared: for each, how it is started, how its guest ends, what it says of itself.
+
+A new peer is one more class here and one more line in PEERS. Tried: QEMU 7.2 and 10.0, Firecracker
+1.16, Cloud Hypervisor 53, crosvm of 2026.
+"""
+
+import ctypes
+import errno
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from .common import RELEASE_DIRECTORY, BadInput, MeasureError
+
+GUEST = RELEASE_DIRECTORY / "tests" / "guest" / "guest.elf"
+QEMU = "qemu-system-x86_64"
+MEMORY_MIB = 512
+QUEUE_SIZE = 256
+
+_SYS_IO_URING_SETUP = 425
+
+
+class Contestant:
+    """One way to serve the guest's disk. `name` is what --only and --skip know it by."""
+
+    family = ""         # Contestants of one family are of one colour in the plots.
+    note = ""           # What a reader of the table has to know.
+    end = "poweroff"    # The guest's word that makes it exit by itself.
+    exit_status = 0     # With which it does; None: any.
+
+    def __init__(self, name, program, version):
+        self.name = name
+        self.program = str(program)
+        self.version = version
+
+    def serves(self, _target):
+        """Whether it can be measured on that target at all."""
+        return True
+
+    def command(self, target, command_line, scratch):
+        """The words to start it; `scratch` is a directory for what it has to be given in files."""
+        raise NotImplementedError
+
+    def check(self, _target, _errors):
+        """Returns what it says of itself at its end; raises MeasureError if that is wrong."""
+        return {}
+
+
+class Ringside(Contestant):
+    family = "Ringside"
+
+    def __init__(self, program, engine):
+        name = "Ringside" if engine == "auto" else f"Ringside {engine}"
+        super().__init__(name, program, first_line([program, "--version"]))
+        self._engine = engine
+
+    def serves(self, target):
+        if target.is_null:
+            return self._engine == "auto"
+        return target.direct or self._engine != "native"
+
+    def command(self, target, command_line, scratch):
+        disk = f"type=null,size={target.size >> 20}M"
+        if not target.is_null:
+            cache = "none" if target.direct else "writeback"
+            disk = f"path={target.path.replace(',', ',,')},cache={cache},aio={self._engine}"
+        return [self.program, "run", "--kernel", str(GUEST), "--memory", f"{MEMORY_MIB}M",
+                "--disk", disk + ",queues=1", "--stats", "json", "--cmdline", command_line]
+
+    def check(self, target, errors):
+        try:
+            statistics = json.loads(errors[errors.index("{"):])
+            disk = statistics["disks"][0]
+            queue = disk["queues"][0]
+        except (ValueError, LookupError) as error:
+            raise MeasureError(f"its --stats json cannot be read ({error})") from error
+        expected = "io_uring" if self._engine == "auto" else self._engine
+        if not target.is_null and disk["aio"] != expected:
+            raise MeasureError(f"the engine fell back to {disk['aio']}: see 'ringside doctor', or "
+                               f"measure that one with --ringside-aio {disk['aio']}")
+        requests = max(queue["requests"], 1)
+        threads = statistics["io_threads"]
+        exits = sum(sum(vcpu["exits"].values()) for vcpu in statistics["vcpus"])
+        return {"aio": disk["aio"], "requests": queue["requests"], "errors": queue["errors"],
+                "kicks_per_request": queue["kicks"] / requests,
+                "interrupts_per_request": queue["interrupts"] / requests,
+                "exits_per_request": exits / requests,
+                "io_uring_enters_per_request":
+                    sum(thread["io_uring_enters"] for thread in threads) / requests}
+
+
+class Qemu(Contestant):
+    """QEMU's microvm with an IOThread that polls for `poll_max_ns` at most."""
+
+    family = "QEMU"
+    end = "qemu"
+    exit_status = 33  # (0x10 << 1) | 1, from the guest's write to isa-debug-exit.
+
+    def __init__(self, words, aio, poll_max_ns):
+        version = first_line([*words, "--version"])
+        number = re.search(r"version (\d+\.\d+)", version)
+        polling = f"poll {poll_max_ns / 1000:.3g}us" if poll_max_ns else "no poll"
+        super().__init__(f"QEMU {number.group(1) if number else '?'} {aio} {polling}", words[0],
+                         version)
+        self._words, self._aio, self._poll_max_ns = words, aio, poll_max_ns
+
+    def serves(self, target):
+        if target.is_null:
+            return self._aio == "io_uring"  # The engine plays no part in null-co: one is enough.
+        return target.direct or self._aio != "native"
+
+    def command(self, target, command_line, scratch):
+        if target.is_null:
+            backend = {"driver": "null-co", "size": target.size, "read-zeroes": False}
+        else:
+            backend = {"driver": "file", "filename": target.path, "aio": self._aio,
+                       "cache": {"direct": target.direct}}
+        return [*self._words, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+                "-serial", "stdio", "-M", "microvm,pcie=on,pit=off,rtc=off", "-enable-kvm",
+                "-cpu", "host,-arch-capabilities", "-m", f"{MEMORY_MIB}M",
+                "-name", "compare,debug-threads=on",
+                "-object", f"iothread,id=t,poll-max-ns={self._poll_max_ns}",
+                "-blockdev", json.dumps({"node-name": "d", **backend}),
+                "-device", "virtio-blk-pci,disable-legacy=on,drive=d,iothread=t,num-queues=1,"
+                           f"queue-size={QUEUE_SIZE}",
+                "-device", "isa-debug-exit,iobase=0xf4,iosize=4",
+                "-kernel", str(GUEST), "-append", command_line]
+
+
+class Firecracker(Contestant):
+    """With its defaults: its devices are on virtio-mmio."""
+
+    family = "Firecracker"
+    end = "reset"
+    note = ("has no O_DIRECT: it reads through the host's page cache, which holds nothing of the "
+            "file when a run starts")
+
+    def __init__(self, program, engine):
+        super().__init__(f"Firecracker {engine}", program, first_line([program, "--version"]))
+        self._engine = engine
+
+    def serves(self, target):
+        return not target.is_null
+
+    def command(self, target, command_line, scratch):
+        drive = {"drive_id": "disk", "path_on_host": target.path, "is_root_device": False,
+                 "is_read_only": False, "io_engine": self._engine.capitalize()}
+        config = {"boot-source": {"kernel_image_path": str(GUEST), "boot_args": command_line},
+                  "machine-config": {"vcpu_count": 1, "mem_size_mib": MEMORY_MIB},
+                  "drives": [drive]}
+        path = Path(scratch) / "firecracker.json"
+        path.write_text(json.dumps(config))
+        # Its log would go into the guest's lines.
+        return [self.program, "--no-api", "--log-path", "/dev/stderr", "--config-file", str(path)]
+
+
+class CloudHypervisor(Contestant):
+    family = "Cloud Hypervisor"
+
+    def __init__(self, program, engine):
+        super().__init__(f"Cloud Hypervisor {engine}", program, first_line([program, "--version"]))
+        # It takes the first engine that works, of io_uring, Linux AIO and synchronous calls.
+        self._extra = {"io_uring": "", "native": ",_disable_io_uring=on",
+                       "sync": ",_disable_io_uring=on,_disable_aio=on"}[engine]
+        # New ones guess no format, and keep the guest from sector 0 if they have to.
+        if "image_type" in help_text(program):
+            self._extra += ",image_type=raw"
+
+    def serves(self, target):
+        return not target.is_null
+
+    def command(self, target, command_line, scratch):
+        direct = "on" if target.direct else "off"
+        return [self.program, "--kernel", str(GUEST), "--cmdline", command_line,
+                "--cpus", "boot=1", "--memory", f"size={MEMORY_MIB}M",
+                "--disk", f"path={target.path},direct={direct},num_queues=1,"
+                          f"queue_size={QUEUE_SIZE}{self._extra}",
+                "--serial", "tty", "--console", "off"]
+
+
+class Crosvm(Contestant):
+    family = "crosvm"
+    end = "reset"
+    exit_status = None
+
+    def __init__(self, program):
+        super().__init__("crosvm", program, first_line([program, "version"]))
+
+    def serves(self, target):
+        return not target.is_null
+
+    def command(self, target, command_line, scratch):
+        direct = "true" if target.direct else "false"
+        return [self.program, "run", "--disable-sandbox", "--cpus", "1", "--mem", str(MEMORY_MIB),
+                "--block", f"path={target.path},direct={direct}",
+                "--serial", "type=stdout,hardware=serial,num=1",
+                "--params", command_line, str(GUEST)]
+
+
+class Ceiling(Contestant):
+    """The same guest on the barest loop there can be: no VMM, no checks."""
+
+    family = "ceiling"
+
+    def __init__(self, program, engine):
+        super().__init__(f"ceiling {engine}", program, "this checkout")
+        self._engine = engine
+
+    def serves(self, target):
+        return target.is_null == (self._engine == "null")
+
+    def command(self, target, command_line, scratch):
+        disk = ["--null", f"{target.size >> 20}M"] if target.is_null else ["--file", target.path]
+        return [self.program, "--kernel", str(GUEST), *disk, "--engine", self._engine,
+                "--cmdline", command_line]
+
+
+# Of a peer: its option and program, how to get it, and the contestants it stands for.
+PEERS = (
+    ("firecracker", "its release from github.com/firecracker-microvm/firecracker",
+     lambda program: [Firecracker(program, engine) for engine in ("sync", "async")]),
+    ("cloud-hypervisor", "its release from github.com/cloud-hypervisor/cloud-hypervisor",
+     lambda program: [CloudHypervisor(program, engine)
+                      for engine in ("io_uring", "native", "sync")]),
+    ("crosvm", "'cargo build --release' in a checkout of chromium.googlesource.com/crosvm/crosvm",
+     lambda program: [Crosvm(program)]),
+)
+
+
+def find_contestants(options):
+    """Returns (contestants that can be started, {name of a missing one: remedy})."""
+    missing = {}
+    found = [Ringside(need(options.ringside, "--ringside"), engine)
+             for engine in options.ringside_aio]
+    if not options.qemu and not shutil.which(QEMU):
+        missing["QEMU"] = "install the Debian package qemu-system-x86, or give --qemu PATH"
+    for program in options.qemu or filter(shutil.which, [QEMU]):
+        words = qemu_words(program)
+        found += [Qemu(words, aio, poll) for aio in ("io_uring", "native")
+                  for poll in options.qemu_poll]
+    for name, remedy, make in PEERS:
+        given = getattr(options, name.replace("-", "_"))
+        program = need(given, f"--{name}") if given else shutil.which(name)
+        if program:
+            found += make(program)
+        else:
+            missing[name] = f"get {remedy}, and put it into PATH or give --{name} PATH"
+    if shutil.which(options.ceiling):
+        found += [Ceiling(options.ceiling, engine) for engine in ("pread", "io_uring", "null")]
+    else:
+        missing["ceiling"] = (f"no program '{options.ceiling}': cmake --build --preset release "
+                              "--target ceiling")
+    names = [contestant.name for contestant in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise BadInput(f"there are two of '{name}': give --qemu programs of different versions")
+    if not io_uring_works():
+        remedy = ("this host forbids io_uring: try 'sysctl kernel.io_uring_disabled=0', or lift "
+                  "the container's seccomp filter")
+        refused = [contestant for contestant in found if "io_uring" in contestant.name]
+        missing.update({contestant.name: remedy for contestant in refused})
+        found = [contestant for contestant in found if contestant not in refused]
+    return found, missing
+
+
+def need(path, option):
+    found = shutil.which(path)
+    if not found:
+        raise BadInput(f"{option} '{path}' is no program: give the path of one")
+    return found
+
+
+def qemu_words(program):
+    """'lab' is the QEMU that tools/lab unpacked, with its firmware."""
+    if program == "lab":
+        from labkit.qemu import qemu_command  # Here: it may download that QEMU.
+        return qemu_command()
+    return [need(program, "--qemu")]
+
+
+def first_line(command):
+    """What a program says of its version."""
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=10)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise BadInput(f"'{command[0]}' cannot be run: {error}") from error
+    return (result.stdout or result.stderr).strip().split("\n")[0]
+
+
+def help_text(program):
+    result = subprocess.run([program, "--help"], capture_output=True, text=True, check=False)
+    return result.stdout + result.stderr
+
+
+def io_uring_works():
+    """Asks for a ring with parameters that no kernel takes: EFAULT says that rings can be had."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(_SYS_IO_URING_SETUP, 1, None)
+    return ctypes.get_errno() == errno.EFAULT

@@ -1,0 +1,149 @@
+"""The command line."""
+
+import argparse
+import re
+from pathlib import Path
+
+from .common import BadInput, RELEASE_DIRECTORY
+
+DESCRIPTION = """\
+Runs the same bare-metal guest, file and jobs under Ringside and under every other VMM found here,
+in interleaved rounds, each run on a quiet machine; beside them what the host does without a guest
+(fio) and what it allows one (the ceiling). Prints a table and writes results.json, table.md and
+plots to build/compare/DATE/. Without options: some five minutes.
+
+  tools/compare report results.json [--out DIR]   draws table and plots again, from a file
+
+exit status: 0; 1 if anything failed or the machine was not quiet (what was measured is written all
+the same, and marked); 2 for bad options."""
+
+EXAMPLES = """\
+examples:
+  tools/compare
+  tools/compare --targets tmpfs --depths 1,32 --rounds 5 --only Ringside --only 'QEMU*native*'
+  tools/compare --qemu /usr/bin/qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker
+  tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5"""
+
+RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
+TARGETS = ("disk", "tmpfs", "null")
+DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise BadInput(f"{message} (see tools/compare --help)")
+
+
+def parse(arguments):
+    parser = Parser(prog="tools/compare", usage="tools/compare [options]", description=DESCRIPTION,
+                    epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
+                    allow_abbrev=False)
+    _add_jobs(parser.add_argument_group("the jobs"))
+    _add_contestants(parser.add_argument_group("who and what is compared"))
+    _add_running(parser.add_argument_group("how"))
+    options = parser.parse_args(arguments)
+    options.only, options.skip = options.only or [], options.skip or []
+    options.command = "tools/compare " + " ".join(arguments)
+    return options
+
+
+def parse_report(arguments):
+    parser = Parser(prog="tools/compare report", allow_abbrev=False)
+    parser.add_argument("results", type=Path, metavar="results.json")
+    parser.add_argument("--out", type=Path, metavar="DIR",
+                        help="where to write (default: beside results.json)")
+    return parser.parse_args(arguments)
+
+
+def _add_jobs(group):
+    add = group.add_argument
+    add("--rw", choices=RW, default="randread", help="default: randread")
+    add("--rwmix", type=int, default=70, metavar="PERCENT",
+        help="reads of randrw and rw (default: 70)")
+    add("--bs", type=_block_size, default="4k", metavar="SIZE", help="default: 4k")
+    add("--depths", type=_numbers, default=DEPTHS, metavar="N,...", help="default: 1,2,4,...,128")
+    add("--wait", choices=("poll", "irq"), default="poll",
+        help="how the guest learns of completions (default: poll)")
+    add("--rates", type=_rates, default=(), metavar="RATE,...",
+        help="then also the open loop, Poisson arrivals: so many a second, or percents of the best "
+             "closed loop")
+
+
+def _add_contestants(group):
+    add = group.add_argument
+    add("--targets", type=_targets, default=TARGETS, metavar="NAME,...",
+        help="of disk, tmpfs, null (default: all)")
+    add("--only", action="append", metavar="NAME",
+        help="these contestants: the beginning of a name, or a pattern (repeatable)")
+    add("--skip", action="append", metavar="NAME", help="not these (repeatable)")
+    add("--ringside-aio", type=_engines, default=("auto",), metavar="NAME,...",
+        help="of auto, io_uring, native, threads (default: auto)")
+    add("--qemu", action="append", metavar="PATH",
+        help="instead of the one in PATH (repeatable); lab: the one that tools/lab uses")
+    add("--qemu-poll", type=_poll_limits, default=(0, 32768), metavar="NS,...",
+        help="poll-max-ns of its IOThread (default: 0,32768)")
+    add("--ringside", default=str(RELEASE_DIRECTORY / "ringside"), metavar="PATH")
+    add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / "ceiling"), metavar="PATH")
+    for name in ("firecracker", "cloud-hypervisor", "crosvm"):
+        add(f"--{name}", metavar="PATH")
+
+
+def _add_running(group):
+    add = group.add_argument
+    add("--rounds", type=_positive, default=3, metavar="N", help="default: 3")
+    add("--runtime", type=_milliseconds, metavar="TIME",
+        help="of one job, like 1s or 500ms (default: what --minutes leaves)")
+    add("--minutes", type=float, default=5, metavar="N", help="for the whole (default: 5)")
+    add("--accept-noise", action="store_true", help="measure on a machine that others use")
+    add("--noise-limit", type=float, default=5, metavar="PERCENT",
+        help="of the machine's processors that others may use (default: 5)")
+    add("--disk-dir", default="/var/tmp", metavar="DIR", help="of target disk (default: /var/tmp)")
+    add("--out", type=Path, metavar="DIR", help="default: build/compare/DATE")
+    add("--json", action="store_true", help="print results.json instead of the table")
+
+
+def _positive(text):
+    if not re.fullmatch(r"[1-9]\d{0,8}", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no number above 0")
+    return int(text)
+
+
+def _numbers(text):
+    return tuple(sorted({_positive(word) for word in text.split(",")}))
+
+
+def _poll_limits(text):
+    return tuple(0 if word == "0" else _positive(word) for word in text.split(","))
+
+
+def _rates(text):
+    for word in text.split(","):
+        _positive(word.removesuffix("%"))
+    return tuple(text.split(","))
+
+
+def _block_size(text):
+    if not re.fullmatch(r"[1-9]\d*[kM]?", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no size like 4k")
+    return text
+
+
+def _milliseconds(text):
+    match = re.fullmatch(r"([1-9]\d*)(ms|s)", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"'{text}' is no time like 1s or 500ms")
+    return int(match.group(1)) * (1000 if match.group(2) == "s" else 1)
+
+
+def _words_of(allowed):
+    def parse_words(text):
+        words = tuple(text.split(","))
+        for word in words:
+            if word not in allowed:
+                raise argparse.ArgumentTypeError(f"'{word}' is none of {', '.join(allowed)}")
+        return words
+    return parse_words
+
+
+_targets = _words_of(TARGETS)
+_engines = _words_of(("auto", "io_uring", "native", "threads"))

@@ -1,0 +1,169 @@
+"""The plots, as SVG for documents and PNG for looking: one column a target, one legend for all."""
+
+from functools import partial
+
+import matplotlib
+
+matplotlib.use("Agg")
+# pylint: disable=wrong-import-position
+from matplotlib import pyplot, ticker
+
+from . import summary
+
+# The same contestant has the same colour and mark in every plot.
+_COLOURS = {
+    "Ringside": ["#d62728", "#ff7f6e", "#8c1515"],
+    "QEMU": ["#1f4e9c", "#4f86d9", "#2a9d8f", "#76c8bd",
+             "#5b3f9c", "#9c83d6", "#3b6d7a", "#8db5c0"],
+    "Firecracker": ["#e08a00", "#f2bd5c"],
+    "Cloud Hypervisor": ["#7b4f2c", "#b98b66", "#4a2c14"],
+    "crosvm": ["#4d7c0f", "#a3c585"],
+}
+_MARKS = "osD^vP*X"
+_GREY = {"ceiling": ("#333333", "--"), "host": ("#999999", "--")}
+_PERCENTILES = {"p50": "median latency, us", "p99": "p99 latency, us"}
+_CPU = {"host_cpu_ns_per_io": "CPU an I/O less vCPU, us", "cpu_ns_per_io": "CPU an I/O, us"}
+
+
+def draw(results, directory):
+    """Writes all plots for which there are figures."""
+    pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ringside", "font.size": 9,
+                            "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
+                            "axes.spines.right": False})
+    style = Styles(results["contestants"])
+    plots = [("iops", "I/Os a second against requests in flight", "closed", [_iops]),
+             ("latency", "Latency against load, one mark a depth", "closed",
+              [partial(_latency_against_iops, name=name) for name in _PERCENTILES]),
+             ("cpu", "Process CPU an I/O, without and with the vCPU threads", "closed",
+              [partial(_cpu, name=name) for name in _CPU]),
+             ("open-loop", "Latency against arrivals (Poisson)", "open",
+              [partial(_latency_against_rate, name=name) for name in _PERCENTILES])]
+    for name, title, loop, panels in plots:
+        _draw_one(results, directory / name, title, loop, panels, style)
+
+
+class Styles:
+    """How a row is drawn."""
+
+    def __init__(self, contestants):
+        self._colours, self._marks = {}, {}
+        counts = {}
+        for contestant in contestants:
+            family = contestant["family"]
+            number = counts[family] = counts.get(family, -1) + 1
+            palette = _COLOURS.get(family, ["#777777"])
+            self._colours[contestant["name"]] = palette[number % len(palette)]
+            self._marks[contestant["name"]] = _MARKS[number % len(_MARKS)]
+
+    def of(self, row):
+        """Arguments for plot()."""
+        if row.family in _GREY:
+            colour, dashes = _GREY[row.family]
+            return {"color": colour, "linestyle": dashes, "linewidth": 1.4, "zorder": 1}
+        emphasised = row.family == summary.REFERENCE
+        return {"color": self._colours[row.name], "marker": self._marks[row.name],
+                "markersize": 6 if emphasised else 4, "linewidth": 2.8 if emphasised else 1.3,
+                "zorder": 5 if emphasised else 2}
+
+
+def _draw_one(results, path, title, loop, panels, style):
+    """A column a target, a row for each of `panels`, which draw a target's rows."""
+    columns = [(target, found) for target in results["targets"]
+               if (found := summary.rows(results, target["name"], loop))]
+    if not columns:
+        return
+    size = (4.2 * len(columns) + 2.4, 3.6 * len(panels) + 0.8)
+    figure, axes = pyplot.subplots(len(panels), len(columns), figsize=size, squeeze=False,
+                                   layout="constrained")
+    names = {}
+    for column, (target, found) in enumerate(columns):
+        axes[0][column].set_title(f"{target['name']}: {target['text']}", fontsize=9)
+        for axis, panel in zip(axes[:, column], panels):
+            panel(axis, found, style)
+            for handle, label in zip(*axis.get_legend_handles_labels()):
+                names.setdefault(label, handle)
+    axes[0][-1].legend(names.values(), names.keys(), loc="center left", bbox_to_anchor=(1.02, 0.5),
+                       frameon=False)
+    figure.suptitle(f"{title}\n{_conditions(results)}", fontsize=10)
+    for suffix in (".svg", ".png"):
+        figure.savefig(path.with_suffix(suffix), dpi=130, metadata=_without_date(suffix))
+    pyplot.close(figure)
+
+
+def _conditions(results):
+    settings, machine = results["settings"], results["machine"]
+    noisy = " - NOISY MACHINE" if results["noise"] else ""
+    return (f"{settings['rw']} {settings['bs']}, 1 queue, wait={settings['wait']}; "
+            f"{machine['cpu']}, {machine['processors']} processors, Linux {machine['kernel']}; "
+            f"{results['date'][:10]}{noisy}")
+
+
+def _without_date(suffix):
+    """A plot drawn again from the same file shall be the same file."""
+    return {"Date": None} if suffix == ".svg" else {}
+
+
+def _depth_axis(axis, found):
+    depths = sorted({depth for row in found for depth in row.points})
+    axis.set_xscale("log", base=2)
+    axis.set_xticks(depths, [str(depth) for depth in depths])
+    axis.set_xlabel("requests in flight")
+
+
+def _log_axis(axis, label):
+    """Ratios as distances, figures written out."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=20))
+    axis.yaxis.set_minor_locator(ticker.NullLocator())
+    axis.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.set_ylabel(label)
+
+
+def _iops(axis, found, style):
+    for row in found:
+        look = style.of(row)
+        depths, figures = _curve(row, "iops")
+        axis.plot(depths, [figure.median / 1000 for figure in figures], label=row.name, **look)
+        axis.fill_between(depths, [figure.low / 1000 for figure in figures],
+                          [figure.high / 1000 for figure in figures], color=look["color"],
+                          alpha=0.12, linewidth=0)
+    _depth_axis(axis, found)
+    _log_axis(axis, "thousand I/Os a second")
+
+
+def _latency_against_iops(axis, found, style, name):
+    for row in found:
+        loads = [point["iops"].median / 1000 for point in row.points.values()]
+        axis.plot(loads, _medians_us(row, name), label=row.name, **style.of(row))
+    axis.set_xlim(left=0)
+    axis.set_xlabel("thousand I/Os a second reached")
+    _log_axis(axis, _PERCENTILES[name])
+
+
+def _latency_against_rate(axis, found, style, name):
+    for row in found:
+        rates = [rate / 1000 for rate in row.points]
+        axis.plot(rates, _medians_us(row, name), label=row.name, **style.of(row))
+    axis.set_xlim(left=0)
+    axis.set_xlabel("thousand arrivals a second")
+    _log_axis(axis, _PERCENTILES[name])
+
+
+def _cpu(axis, found, style, name):
+    for row in found:
+        # The host has no vCPUs: all its time is what the others' without them compares with.
+        depths, figures = _curve(row, name if row.family != "host" else "cpu_ns_per_io")
+        axis.plot(depths, [figure.median / 1000 for figure in figures], label=row.name,
+                  **style.of(row))
+    _depth_axis(axis, found)
+    _log_axis(axis, _CPU[name])
+
+
+def _medians_us(row, name):
+    return [point[name].median / 1000 for point in row.points.values()]
+
+
+def _curve(row, name):
+    """Returns (keys, Figures) where that figure is known."""
+    known = [(key, point[name]) for key, point in row.points.items() if point[name]]
+    return [key for key, _ in known], [figure for _, figure in known]

@@ -1,0 +1,195 @@
+"""Interleaved rounds: every contestant once on every target, then again; on a quiet machine."""
+
+import fnmatch
+import time
+
+from . import cpu, guest_run, summary
+from .common import MeasureError
+from .host import HostEngine
+
+WARMUP_MS = 50
+_QUIET_LOOK_S = 0.5
+_QUIET_PATIENCE_S = 20         # Before a run.
+_ALL_QUIET_PATIENCE_S = 180    # For all waiting and repeating: it shall not take hours.
+_NOISY_TRIES = 3
+_VERIFY_MS = 100
+_VERIFY_SIZE_MIB = 16
+_OPEN_LOOP_DEPTH = 128
+_MIN_RUNTIME_MS, _MAX_RUNTIME_MS = 100, 2000
+
+# What there is beside the jobs' time, for the estimate. Once: writing files, drawing. A run: a
+# guest's start and end, the look whether the machine is quiet. A job: its line, character by
+# character.
+_FIXED_OVERHEAD_S = 15
+_RUN_OVERHEAD_S = 1.2
+_JOB_OVERHEAD_S = 0.06
+
+
+def matches(name, pattern):
+    """'QEMU' and 'QEMU*native*' both match 'QEMU 7.2 native no poll'; case plays no part."""
+    return fnmatch.fnmatch(name.lower(), pattern.lower() + "*")
+
+
+def choose(contestants, only, skip):
+    """Returns those that --only and --skip leave."""
+    def chosen(contestant, patterns):
+        return any(matches(contestant.name, pattern) for pattern in patterns)
+
+    return [contestant for contestant in contestants
+            if (not only or chosen(contestant, only)) and not chosen(contestant, skip)]
+
+
+def runs_of(contestants, targets):
+    """A round, in its order."""
+    return [(target, contestant) for target in targets for contestant in contestants
+            if contestant.serves(target)]
+
+
+def jobs_of(contestant, settings):
+    if isinstance(contestant, HostEngine):
+        return len(contestant.depths(settings["depths"]))
+    return len(settings["depths"])
+
+
+def runtime_ms(contestants, targets, settings, minutes):
+    """What one job may take, so that all rounds and checks end in that time."""
+    jobs, overhead_s = _jobs_and_overhead(contestants, targets, settings)
+    left_ms = (minutes * 60 - overhead_s) * 1000 / max(jobs, 1)
+    return round(min(max(left_ms - WARMUP_MS, _MIN_RUNTIME_MS), _MAX_RUNTIME_MS))
+
+
+def estimate_s(contestants, targets, settings):
+    """How long it will take."""
+    jobs, overhead_s = _jobs_and_overhead(contestants, targets, settings)
+    return overhead_s + jobs * (settings["runtime_ms"] + WARMUP_MS) / 1000
+
+
+def _jobs_and_overhead(contestants, targets, settings):
+    """Returns (jobs of all rounds, seconds that runs take beside them)."""
+    runs = runs_of(contestants, targets)
+    checks = sum(is_checked(contestant, target) for target, contestant in runs)
+    boots, jobs = len(runs), sum(jobs_of(contestant, settings) for _, contestant in runs)
+    if settings["rates"]:
+        opened = sum(not isinstance(contestant, HostEngine) for _, contestant in runs)
+        boots, jobs = boots + opened, jobs + opened * len(settings["rates"])
+    boots, jobs = boots * settings["rounds"], jobs * settings["rounds"]
+    return jobs, _FIXED_OVERHEAD_S + (boots + checks) * _RUN_OVERHEAD_S + jobs * _JOB_OVERHEAD_S
+
+
+def is_checked(contestant, target):
+    """What the null backend returns is nobody's; fio has its own users."""
+    return not isinstance(contestant, HostEngine) and not target.is_null
+
+
+class Schedule:
+    """Runs everything, and collects samples, failures and noise for results.json."""
+
+    def __init__(self, contestants, targets, settings, options, progress):
+        self._contestants, self._targets = contestants, targets
+        self._settings = settings
+        self._noise_limit = options.noise_limit / 100
+        self._patience_s = 0 if options.accept_noise else _ALL_QUIET_PATIENCE_S
+        self._progress = progress
+        self._failed = set()  # (target, contestant)
+        self.samples, self.failures, self.noise = [], [], []
+
+    def run(self):
+        for target, contestant in runs_of(self._contestants, self._targets):
+            self._verify(target, contestant)
+        for number in range(self._settings["rounds"]):
+            for target, contestant in runs_of(self._contestants, self._targets):
+                self._measure(number, target, contestant, "closed")
+        if self._settings["rates"]:
+            rates = {target.name: self._rates(target) for target in self._targets}
+            for number in range(self._settings["rounds"]):
+                for target, contestant in runs_of(self._contestants, self._targets):
+                    if not isinstance(contestant, HostEngine):
+                        self._measure(number, target, contestant, "open", rates[target.name])
+
+    def _verify(self, target, contestant):
+        """A short mixed load whose every byte is checked."""
+        if not is_checked(contestant, target):
+            return
+        self._progress.show(f"checking {contestant.name} on {target.name}")
+        words = ["rw=randrw", "verify=1", "bs=4k", "qd=8", f"runtime={_VERIFY_MS}ms",
+                 f"size={_VERIFY_SIZE_MIB}M", f"wait={self._settings['wait']}"]
+        self._attempt(target, contestant, "verify pass",
+                      lambda: guest_run.run(contestant, target, words, _VERIFY_MS / 1000))
+        self._progress.advance(_RUN_OVERHEAD_S)
+
+    def _measure(self, number, target, contestant, loop, rates=()):
+        if (target.name, contestant.name) in self._failed:
+            return
+        text = f"round {number + 1}/{self._settings['rounds']} {target.name}: {contestant.name}"
+        jobs = len(rates) or jobs_of(contestant, self._settings)
+        seconds = jobs * (self._settings["runtime_ms"] + WARMUP_MS) / 1000
+        for _ in range(_NOISY_TRIES):
+            self._progress.show(text)
+            noisy = self._wait_for_quiet()
+            target.drop_cache()
+            use = cpu.MachineUse()
+            result = self._attempt(target, contestant, f"round {number + 1}",
+                                   lambda: self._jobs(target, contestant, loop, rates, seconds))
+            if result is None:
+                return
+            noisy = noisy or self._noise_during(use)
+            if noisy is None or self._patience_s <= 0:
+                break
+            self._patience_s -= seconds
+        jobs, own = result
+        self.samples.append({"target": target.name, "contestant": contestant.name, "round": number,
+                             "loop": loop, "noisy": noisy, "jobs": jobs, "self": own})
+        if noisy is not None:
+            self.noise.append(f"{text}: {noisy}")
+        self._progress.advance(_RUN_OVERHEAD_S + len(jobs) * _JOB_OVERHEAD_S + seconds)
+
+    def _jobs(self, target, contestant, loop, rates, seconds):
+        settings = self._settings
+        if isinstance(contestant, HostEngine):
+            return contestant.run(target, settings, seconds), {}
+        words = [f"rw={settings['rw']}", f"rwmix={settings['rwmix']}", f"bs={settings['bs']}",
+                 f"runtime={settings['runtime_ms']}ms", f"warmup={WARMUP_MS}ms",
+                 f"wait={settings['wait']}"]
+        if loop == "open":
+            words += [f"qd={_OPEN_LOOP_DEPTH}", "arrival=poisson",
+                      "rate=" + ",".join(map(str, rates))]
+        else:
+            words.append("qd=" + ",".join(map(str, settings["depths"])))
+        found = guest_run.run(contestant, target, words, seconds)
+        expected = len(rates) or len(settings["depths"])
+        if len(found[0]) != expected:
+            raise MeasureError(f"{len(found[0])} jobs done, {expected} asked for")
+        return found
+
+    def _attempt(self, target, contestant, what, action):
+        """Returns what `action` returns; None, with a failure noted, if it measured nothing."""
+        try:
+            return action()
+        except MeasureError as error:
+            self._failed.add((target.name, contestant.name))
+            text = f"{contestant.name} on {target.name}, {what}: {error}"
+            self.failures.append(text)
+            self._progress.note(f"FAILED {text}")
+            return None
+
+    def _wait_for_quiet(self):
+        start = time.monotonic()
+        patience = min(max(self._patience_s, 0), _QUIET_PATIENCE_S)
+        share = cpu.wait_for_quiet(self._noise_limit, patience, _QUIET_LOOK_S)
+        self._patience_s -= max(time.monotonic() - start - _QUIET_LOOK_S, 0)
+        return None if share is None else f"others used {share:.0%} of the processors before it"
+
+    def _noise_during(self, use):
+        share = use.others()
+        if share < self._noise_limit:
+            return None
+        return f"others used {share:.0%} of the processors during it"
+
+    def _rates(self, target):
+        """Percents are of the best closed loop of any guest on that target."""
+        results = {"contestants": [{"name": contestant.name, "family": contestant.family}
+                                   for contestant in self._contestants], "samples": self.samples}
+        best = summary.best_iops(summary.rows(results, target.name))
+        rates = {max(round(best * int(word[:-1]) / 100), 1) if word.endswith("%") else int(word)
+                 for word in self._settings["rates"]}
+        return sorted(rates)

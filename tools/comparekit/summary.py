@@ -1,0 +1,112 @@
+"""From the samples of all rounds to medians with their spread.
+
+results.json holds, under "samples", a dictionary a run: target, contestant, round, noisy (why, or
+null), loop ("closed" or "open"), jobs, self. A job's key is its depth in the closed loop, its rate
+in the open one.
+"""
+
+import statistics
+from dataclasses import dataclass, field
+
+# Contestants of these families are ways to the same end: shown is the best of them at each depth.
+BEST_OF = ("host", "ceiling")
+REFERENCE = "Ringside"
+
+_FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "kicks_per_io", "interrupts_per_io")
+_PERCENTILES = ("p50", "p99", "p999")
+
+
+@dataclass
+class Figure:
+    """Of one quantity over all rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @property
+    def spread(self):
+        """Half of the range, as a share of the median."""
+        return (self.high - self.low) / 2 / self.median if self.median else 0.0
+
+
+@dataclass
+class Point:
+    """One job of one contestant on one target."""
+
+    figures: dict                 # name -> Figure
+    by: str                       # The contestant, where it is the best of several.
+
+    def __getitem__(self, name):
+        return self.figures.get(name)
+
+
+@dataclass
+class Row:
+    """One line of a table, one curve of a plot."""
+
+    name: str
+    family: str
+    noisy: bool = False
+    points: dict = field(default_factory=dict)  # a job's key -> Point
+
+
+def rows(results, target, loop="closed"):
+    """Returns the Rows of a target in the contestants' order; the best-of families come last."""
+    found = [_row(results, target, contestant, loop) for contestant in results["contestants"]]
+    found = [row for row in found if row.points]
+    single = [row for row in found if row.family not in BEST_OF]
+    return single + [_best_of(family, found) for family in reversed(BEST_OF)
+                     if any(row.family == family for row in found)]
+
+
+def _row(results, target, contestant, loop):
+    row = Row(contestant["name"], contestant["family"])
+    jobs = {}
+    for sample in results["samples"]:
+        if (sample["target"], sample["contestant"], sample["loop"]) != (target, row.name, loop):
+            continue
+        row.noisy = row.noisy or sample["noisy"] is not None
+        for job in sample["jobs"]:
+            jobs.setdefault(job["qd"] if loop == "closed" else job["rate"], []).append(job)
+    row.points = {key: Point(figures(of_key), row.name) for key, of_key in sorted(jobs.items())}
+    return row
+
+
+def figures(jobs):
+    """Returns {name: Figure} of the same job in all rounds."""
+    values = {name: [job[name] for job in jobs if name in job] for name in _FIGURES}
+    for name in _PERCENTILES:
+        values[name] = [job["latency_ns"][name] for job in jobs]
+    return {name: Figure(statistics.median(found), min(found), max(found))
+            for name, found in values.items() if found}
+
+
+def _best_of(family, found):
+    candidates = [row for row in found if row.family == family]
+    best = Row(family, family, any(row.noisy for row in candidates))
+    for key in sorted({key for row in candidates for key in row.points}):
+        best.points[key] = max((row.points[key] for row in candidates if key in row.points),
+                               key=lambda point: point["iops"].median)
+    return best
+
+
+def ratio(row, reference, key, name="iops"):
+    """A figure of `row` over Ringside's; None if either was not measured."""
+    pair = [of.points[key][name] if of and key in of.points else None for of in (row, reference)]
+    if None in pair or not pair[1].median:
+        return None
+    return pair[0].median / pair[1].median
+
+
+def reference(all_rows):
+    """The row that ratios refer to: Ringside on its default engine, else its first."""
+    ringsides = [row for row in all_rows if row.family == REFERENCE]
+    default = [row for row in ringsides if row.name == REFERENCE]
+    return next(iter(default + ringsides), None)
+
+
+def best_iops(all_rows):
+    """Of all guests, ceiling left out: what the open loop's percents are of."""
+    return max((point["iops"].median for row in all_rows if row.family not in BEST_OF
+                for point in row.points.values()), default=0)

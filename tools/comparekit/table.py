@@ -1,0 +1,181 @@
+"""The tables: Markdown that reads as well on a terminal."""
+
+from . import summary
+
+_HEADLINE_DEPTHS = (1, 32)
+
+_LEGEND = """\
+kIOPS: median of the rounds, spread: half of lowest to highest. ratio: IOPS ÷ Ringside's. p50, p99:
+latency, us. CPU: process CPU an I/O, us; less vCPU: without the vCPU thread, which spins for
+completions. kicks: the guest's, an I/O."""
+
+
+def markdown(results):
+    """The whole of table.md."""
+    depths = results["settings"]["depths"]
+    blocks = [_title(results), _problems(results)]
+    for target in results["targets"]:
+        all_rows = summary.rows(results, target["name"])
+        if not all_rows:
+            continue
+        blocks.append(f"## {target['name']}: {target['text']}")
+        blocks += [_headline(all_rows, depth) for depth in headline_depths(depths)]
+        blocks += ["Thousand I/Os a second by requests in flight, in brackets lowest to highest of "
+                   "the rounds:", _all_depths(all_rows, depths)]
+        blocks += _open_loop(results, target["name"])
+    blocks.append(_footnotes(results))
+    return "\n\n".join(filter(None, blocks)) + "\n"
+
+
+def terminal(results):
+    """The headlines of each target, and what went wrong."""
+    blocks = []
+    for target in results["targets"]:
+        all_rows = summary.rows(results, target["name"])
+        if all_rows:
+            blocks.append(f"{target['name']}: {target['text']}")
+            blocks += [_headline(all_rows, depth)
+                       for depth in headline_depths(results["settings"]["depths"])]
+    return "\n\n".join(filter(None, [*blocks, _LEGEND, _problems(results)]))
+
+
+def headline_depths(depths):
+    """Depth 1 and 32 where they were measured, else the ends of what was."""
+    chosen = [depth for depth in _HEADLINE_DEPTHS if depth in depths]
+    return chosen if len(chosen) == 2 else sorted({min(depths), max(depths)})
+
+
+def _title(results):
+    machine, settings = results["machine"], results["settings"]
+    lines = [
+        "# Ringside beside its peers", "",
+        f"{settings['rw']}, {settings['bs']}, 1 queue, completions by {settings['wait']}; medians "
+        f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job.", "",
+        f"- date: {results['date']}",
+        f"- machine: {machine['cpu']}, {machine['processors']} processors "
+        f"({machine['hypervisor']}), {machine['memory_gib']} GiB; {machine['distribution']}, "
+        f"Linux {machine['kernel']}, {machine['kvm']}",
+        f"- command: `{results['command']}`"]
+    versions = {}
+    for contestant in results["contestants"]:
+        versions.setdefault(contestant["version"], contestant["family"])
+    for version, family in versions.items():
+        lines.append(f"- {family}: {version or 'this checkout'}"
+                     + (f", commit {machine['commit']}" if family == summary.REFERENCE else ""))
+    return "\n".join(lines)
+
+
+def _problems(results):
+    # The failed VMM's last output is below the first line, in results.json.
+    lines = [f"- **FAILED** {text.splitlines()[0]}" for text in results["failures"]]
+    runs = len(results["samples"])
+    if results["noise"]:
+        lines.append(f"- **NOISY** {len(results['noise'])} of {runs} runs, marked ! in the tables: "
+                     f"first {results['noise'][0]}")
+    lines += [f"- missing: {name}: {remedy}" for name, remedy in results["missing"].items()]
+    return "\n".join(lines)
+
+
+def _headline(all_rows, depth):
+    header = [f"{depth} in flight", "kIOPS", "spread", "ratio", "p50", "p99", "CPU", "less vCPU",
+              "kicks"]
+    reference = summary.reference(all_rows)
+    return _table(header, [_headline_cells(row, reference, depth) for row in all_rows])
+
+
+def _headline_cells(row, reference, depth):
+    point = row.points.get(depth)
+    if point is None:
+        return [_name(row)] + ["-"] * 8
+    ratio = summary.ratio(row, reference, depth)
+    kicks = point["kicks_per_io"]
+    return [_name(row), _thousands(point["iops"].median), f"±{point['iops'].spread:.0%}",
+            "-" if ratio is None else f"{ratio:.2f}",
+            _microseconds(point["p50"]), _microseconds(point["p99"]),
+            _microseconds(point["cpu_ns_per_io"]), _microseconds(point["host_cpu_ns_per_io"]),
+            "-" if kicks is None else f"{kicks.median:.3f}"]
+
+
+def _all_depths(all_rows, depths):
+    lines = []
+    for row in all_rows:
+        cells = [row.points.get(depth) for depth in depths]
+        lines.append([_name(row), *("-" if point is None else _spread(point["iops"])
+                                    for point in cells)])
+    return _table(["", *(f"qd {depth}" for depth in depths)], lines)
+
+
+def _open_loop(results, target):
+    all_rows = summary.rows(results, target, "open")
+    if not all_rows:
+        return []
+    rates = sorted({rate for row in all_rows for rate in row.points})
+    lines = []
+    for row in all_rows:
+        points = [row.points.get(rate) for rate in rates]
+        lines.append([_name(row), *("-" if point is None else
+                                    f"{_microseconds(point['p50'])} / {_microseconds(point['p99'])}"
+                                    for point in points)])
+    return ["Open loop, Poisson arrivals: p50 / p99 in us from arrival to completion, by arrivals "
+            "a second:",
+            _table(["", *(f"{rate:,}" for rate in rates)], lines)]
+
+
+def _footnotes(results):
+    lines = []
+    for target in results["targets"]:
+        for row in summary.rows(results, target["name"]):
+            if row.family in summary.BEST_OF:
+                ways = ", ".join(f"{point.by.removeprefix(row.name + ' ')} at {depth}"
+                                 for depth, point in row.points.items())
+                lines.append(f"- {row.name} on {target['name']}: its best engine, {ways}.")
+        lines += _own_counters(results, target["name"])
+    notes = {contestant["family"]: contestant["note"] for contestant in results["contestants"]}
+    lines += [f"- {family} {note}." for family, note in notes.items() if note]
+    return "\n\n".join([_LEGEND, "\n".join(lines)])
+
+
+def _own_counters(results, target):
+    """What contestants say of themselves, over all jobs of the last round."""
+    last = {sample["contestant"]: sample["self"] for sample in results["samples"]
+            if sample["target"] == target and sample["self"]}
+    return [f"- {name} on {target} says of itself, all jobs and its start together: "
+            + ", ".join(f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}"
+                        for key, value in counters.items()) + "."
+            for name, counters in last.items()]
+
+
+def _name(row):
+    name = f"**{row.name}**" if row.family == summary.REFERENCE else row.name
+    return name + ("!" if row.noisy else "")
+
+
+def _spread(figure):
+    return (f"{_thousands(figure.median)} ({_thousands(figure.low)}..{_thousands(figure.high)})")
+
+
+def _thousands(value):
+    return _three_digits(value / 1000)
+
+
+def _microseconds(figure):
+    return "-" if figure is None else _three_digits(figure.median / 1000)
+
+
+def _three_digits(value):
+    decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:.{decimals}f}"
+
+
+def _table(header, lines):
+    """Columns padded, so that the Markdown is a table for the eye too; figures to the right."""
+    widths = [max(len(line[column]) for line in [header, *lines]) for column in range(len(header))]
+
+    def form(line):
+        cells = [cell.ljust(width) if number == 0 else cell.rjust(width)
+                 for number, (cell, width) in enumerate(zip(line, widths))]
+        return f"| {' | '.join(cells)} |"
+
+    rule = [("-" * width if number == 0 else "-" * (width - 1) + ":")
+            for number, width in enumerate(widths)]
+    return "\n".join([form(header), form(rule), *map(form, lines)])

@@ -6,11 +6,10 @@ tests/lab/compare.sh does the run; this prepares what it needs, checks what it l
 in the layout of results.json (summary.py), with one key more in a job: exits_per_io, which KVM counts.
 """
 
-import json
+import datetime
 import re
 import subprocess
 import tarfile
-import time
 
 from labkit.common import CHECKOUT, LAB_DIRECTORY, LabError, temporary_directory
 from labkit.qemu import qemu_command
@@ -159,14 +158,15 @@ def read_results(archive, options, machines):
             facts[read(f"{directory}/facts")] = contestant.name
     if len(facts) != 1:
         raise MeasureError(f"the guests did not have the same conditions: {facts}")
-    return {"date": time.strftime("%Y-%m-%d %H:%M:%S %z"), "command": options.command,
-            "machine": machine_info.describe(options.ringside),
+    return {"date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
+            "command": options.command, "machine": machine_info.describe(options.ringside),
             "settings": {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs, "wait": "irq",
-                         "rounds": options.rounds, "runtime_ms": options.runtime,
+                         "rounds": options.rounds, "rates": [], "runtime_ms": options.runtime,
                          "depths": list(options.depths)},
             "targets": [{"name": "lab", "text": describe(*facts)}],
             "contestants": [{"name": contestant.name, "family": contestant.family,
-                             "version": contestant.version} for contestant in machines.values()],
+                             "version": contestant.version, "program": contestant.program}
+                            for contestant in machines.values()],
             "samples": samples, "failures": [], "noise": [], "missing": {}}
 
 

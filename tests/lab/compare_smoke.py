@@ -3,12 +3,9 @@
 
 import argparse
 import sys
-from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
-
-from comparekit import lab, summary, table  # noqa: E402
-from comparekit.common import MeasureError, Progress  # noqa: E402
+from comparekit import lab, summary, table
+from comparekit.common import MeasureError, Progress
 
 DEPTHS = (1, 16)
 FAMILIES = ["Ringside", "QEMU", "QEMU"]

@@ -8,6 +8,7 @@ in the layout of results.json (summary.py), with one key more in a job: exits_pe
 
 import datetime
 import re
+import statistics
 import subprocess
 import tarfile
 
@@ -167,7 +168,8 @@ def read_results(archive, options, machines):
             "contestants": [{"name": contestant.name, "family": contestant.family,
                              "version": contestant.version, "program": contestant.program}
                             for contestant in machines.values()],
-            "samples": samples, "failures": [], "noise": [], "missing": {}}
+            "samples": samples, "failures": [], "noise": [], "missing": {},
+            "notes": [details(samples, options.depths)]}
 
 
 def describe(facts):
@@ -195,16 +197,36 @@ def add_costs(contestant, job, begin, end):
     job["exits_per_io"] = used["exits"] / job["ios"]
 
 
-def own_words(contestant, jobs, statistics):
+def own_words(contestant, jobs, statistics_json):
     """What Ringside counted on the measured disk, the warm-up included; exits and system calls of the
     whole boot would mislead."""
     if not isinstance(contestant, Ringside):
         return {}
     target = Target("lab", "", "data.img", 0, direct=True)
-    said = contestant.check(target, statistics)
+    said = contestant.check(target, statistics_json)
     ios = sum(job["ios"] for job in jobs)
     if said["errors"] or said["requests"] < ios:
         raise MeasureError(f"{contestant.name}: {said['errors']} errors, and {said['requests']} requests "
                            f"where fio counted {ios}")
     return {name: said[name] for name in ("aio", "requests", "errors", "kicks_per_request",
                                           "interrupts_per_request")}
+
+
+def details(samples, depths):
+    """What the table has no column for, as Markdown."""
+    def median(name, get, depth):
+        return statistics.median(get(job) for sample in samples if sample["contestant"] == name
+                                 for job in sample["jobs"] if job["qd"] == depth)
+
+    lines = ["Mean latency, and exits an I/O as KVM counts them, by requests in flight:", ""]
+    for name in dict.fromkeys(sample["contestant"] for sample in samples):
+        lines.append(f"- {name}: " + "; ".join(
+            f"{median(name, lambda job: job['latency_ns']['mean'], depth) / 1000:.0f} us and "
+            f"{median(name, lambda job: job['exits_per_io'], depth):.1f} exits at {depth}"
+            for depth in depths))
+    said = [sample["self"] for sample in samples if sample["self"]]
+    kicks, interrupts = (statistics.median(own[f"{name}_per_request"] for own in said)
+                         for name in ("kicks", "interrupts"))
+    lines += ["", f"Ringside counted {kicks:.2f} kicks and {interrupts:.2f} interrupts a request, all "
+                  "depths together."]
+    return "\n".join(lines)

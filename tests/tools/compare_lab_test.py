@@ -113,6 +113,12 @@ class ReadResults(unittest.TestCase):
         self.assertIn("- Ringside: 1000 us and 3.0 exits at 1; 62 us and 0.2 exits at 16", text)
         self.assertIn("0.50 kicks and 0.25 interrupts a request", text)
 
+    def test_noise_marks_every_sample(self):
+        results = self.read()
+        lab.mark_noisy(results, "others were busy")
+        self.assertEqual([sample["noisy"] for sample in results["samples"]], ["others were busy"] * 2)
+        self.assertEqual(len(results["noise"]), 2)
+
     def test_an_error_of_fio_is_refused(self):
         self.runs["qemu-0"].jobs[1]["error"] = 5
         self.refused("error 5")

@@ -24,8 +24,6 @@ from .targets import Target
 LAB = CHECKOUT / "tools" / "lab"
 SCRIPTS = CHECKOUT / "tests" / "lab"
 KERNEL = LAB_DIRECTORY / "kernels" / "6.1" / "bzImage"
-DEPTHS = (1, 4, 16, 32)
-RUNTIME_MS = 3000
 
 TICK_NS = 10_000_000  # Of the times in /proc/PID/stat, on x86.
 
@@ -81,15 +79,22 @@ def run(options, progress):
         use = cpu.MachineUse()
         with temporary_directory(LAB_DIRECTORY / "compare") as directory:
             prepare(directory, options)
-            run_lab(directory, options, list(machines), progress)
+            run_lab(directory, options, options.rounds * len(machines), progress)
             with tarfile.open(directory / "results.tar") as archive:
                 results = read_results(archive, options, machines)
     except LabError as error:
         raise MeasureError(str(error)) from error
     others = use.others()
     if others * 100 >= options.noise_limit:
-        results["noise"].append(f"others used {others:.0%} of the processors meanwhile")
+        mark_noisy(results, f"others used {others:.0%} of the processors meanwhile")
     return results
+
+
+def mark_noisy(results, reason):
+    """All of it: the lab is one run."""
+    for sample in results["samples"]:
+        sample["noisy"] = reason
+        results["noise"].append(f"round {sample['round']} lab: {sample['contestant']}: {reason}")
 
 
 def prepare(directory, options):
@@ -109,9 +114,9 @@ def prepare(directory, options):
             raise MeasureError(f"tools/lab {arguments[0]} ended with status {result.returncode}")
 
 
-def run_lab(directory, options, machines, progress):
+def run_lab(directory, options, guests, progress):
+    """Leaves results.tar in the directory."""
     runtime_s = options.runtime / 1000
-    guests = options.rounds * len(machines)
     limit_s = guests * (GUEST_S + len(options.depths) * (runtime_s + JOB_S)) * LOAD_FACTOR
     results = directory / "results.tar"
     files = (SCRIPTS / "common.sh", SCRIPTS / "qemu.sh", "/usr/sbin/debugfs")
@@ -123,17 +128,25 @@ def run_lab(directory, options, machines, progress):
                "sh", SCRIPTS / "compare.sh", options.ringside, KERNEL, directory / "initrd",
                directory / "root.img", str(options.rounds), f"{runtime_s:g}", results,
                *(f"qd{depth}" for depth in options.depths)]
+    progress.show("starting the lab")
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace") as lab:
-        progress.show("starting the lab")
-        for line in map(str.rstrip, lab.stdout):
-            if re.match(r"round \d+ of \d+: ", line):
-                progress.advance(1 / guests)
-                progress.show(line)
-            else:
-                progress.note(line)  # What went wrong, and what was tried again.
+        try:
+            follow(map(str.rstrip, lab.stdout), guests, progress)
+        except BaseException:  # A signal asked us to end: the lab is to take its files away.
+            lab.terminate()
+            raise
     if lab.returncode != 0:
         raise MeasureError(f"the lab ended with status {lab.returncode}: the lines above say why")
+
+
+def follow(lines, guests, progress):
+    for line in lines:
+        if re.match(r"round \d+ of \d+: ", line):
+            progress.advance(1 / guests)
+            progress.show(line)
+        else:
+            progress.note(line)  # What went wrong, and what was tried again.
 
 
 def read_results(archive, options, machines):
@@ -175,8 +188,8 @@ def read_results(archive, options, machines):
 def describe(facts):
     fact = dict(line.split("=", 1) for line in facts.splitlines())
     return (f"EMULATED time (TCG): the rows compare with each other only. fio in a guest with 1 vCPU, "
-            f"Linux {fact['kernel']} (clock {fact['clocksource']}, scheduler {fact['scheduler']}), on a "
-            f"file of 128 MiB with O_DIRECT")
+            f"Linux {fact['kernel']} (clock {fact['clocksource']}, scheduler {fact['scheduler']}); on "
+            "the other side a file with O_DIRECT")
 
 
 def check_job(contestant, job, runtime_ms):

@@ -2,8 +2,11 @@
 # Runs inside the lab (tools/lab --peer-qemu): QEMU behind those options of 'ringside run' that
 # the other scripts here use. Give it to them as RINGSIDE to learn whether the guest, the lab or
 # Ringside is the cause of something. A disk gets the same device, queues, cache mode and engine.
+#
+# One option more, for comparisons: with --iothread poll-max-ns=N, or others of QEMU's object iothread,
+# the disks are served by such a thread instead of the main loop.
 set -u
-kernel='' initrd='' cmdline='console=ttyS0 panic=-1' cpus=1 memory=512M number=0 direct='' aio=''
+kernel='' initrd='' cmdline='console=ttyS0 panic=-1' cpus=1 memory=512M number=0 iothread=''
 
 # value OPTIONS NAME DEFAULT: of the comma-separated NAME=VALUE in OPTIONS.
 value() {
@@ -29,7 +32,7 @@ disk_arguments() {
         ",aio=$aio,readonly=$(value "$1" readonly off)" | tr -d ' '
     echo -device
     echo "virtio-blk-pci,disable-legacy=on,drive=$id,num-queues=$(value "$1" queues "$cpus")" \
-        "${serial:+,serial=$serial}" | tr -d ' '
+        "${serial:+,serial=$serial}${iothread:+,iothread=disks}" | tr -d ' '
 }
 
 [ "$1" = run ] || { echo "qemu.sh: only 'run'" >&2; exit 2; }
@@ -43,17 +46,19 @@ while [ $# -gt 0 ]; do
         --cpus) cpus=$2 ;;
         --memory) memory=$2 ;;
         --disk) disks="$disks $2" ;;
+        --iothread) iothread=$2 ;;
         --entry) ;;
         *) echo "qemu.sh: '$1' is not known here" >&2; exit 2 ;;
     esac
     shift 2
 done
-set --
+set -- ${iothread:+-object "iothread,id=disks,$iothread"}
 for disk in $disks; do
     set -- "$@" $(disk_arguments "$disk")
     number=$((number + 1))
 done
 exec qemu-system-x86_64 -nodefaults -no-reboot -display none -serial stdio \
+    -name guest,debug-threads=on \
     -M q35,hpet=off -accel kvm -cpu host -smp "$cpus" -m "$memory" \
     -kernel "$kernel" -initrd "$initrd" -append "$cmdline" \
     -device virtio-rng-pci,disable-legacy=on "$@"

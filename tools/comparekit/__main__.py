@@ -6,9 +6,10 @@ import os
 import signal
 import sys
 
-from . import machine_info, options as command_line, plots, schedule, table
-from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, Progress)
-from .contestants import GUEST, find_contestants
+from . import lab, machine_info, options as command_line, plots, schedule, table
+from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
+                     Progress)
+from .contestants import GUEST, find_contestants, need
 from .host import host_engines
 from .targets import Targets
 
@@ -29,6 +30,22 @@ def compare(arguments):
                        + ", ".join(contestant.name for contestant in found))
     with Targets(options.targets, options.disk_dir) as targets:
         results = measure(contestants, targets, missing, options)
+    return finish(results, options)
+
+
+def compare_lab(arguments):
+    options = command_line.parse_lab(arguments)
+    options.ringside = need(options.ringside, "--ringside")
+    progress = Progress(1)
+    try:
+        results = {"format": FORMAT, **lab.run(options, progress)}
+    finally:
+        progress.clear()
+    return finish(results, options)
+
+
+def finish(results, options):
+    """Writes and prints the results; returns the exit status."""
     directory = options.out or RESULTS_DIRECTORY / results["date"].replace(":", "")
     write(results, directory)
     print(json.dumps(results, indent=1) if options.json else table.terminal(results))
@@ -106,10 +123,15 @@ def main():
     try:
         if arguments[:1] == ["report"]:
             return report(arguments[1:])
+        if arguments[:1] == ["lab"]:
+            return compare_lab(arguments[1:])
         return compare(arguments)
     except BadInput as error:
         print(f"compare: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT
+    except MeasureError as error:
+        print(f"compare: {error}", file=sys.stderr)
+        return EXIT_FAILED
 
 
 if __name__ == "__main__":

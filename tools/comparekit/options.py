@@ -13,9 +13,16 @@ in interleaved rounds, each run on a quiet machine; beside them what the host do
 plots to build/compare/DATE/. Without options: some five minutes.
 
   tools/compare report results.json [--out DIR]   draws table and plots again, from a file
+  tools/compare lab [options]                     stock Linux and fio under Ringside and QEMU
 
 exit status: 0; 1 if anything failed or the machine was not quiet (what was measured is written all
 the same, and marked); 2 for bad options."""
+
+LAB_DESCRIPTION = """\
+Runs the same stock kernel, disk and fio jobs under Ringside and under QEMU with an IOThread, in turns,
+inside one run of the lab (see tools/lab). Needs no /dev/kvm. Time there is emulated: rows compare with
+each other, and with nothing else. Writes what tools/compare writes. Without options: some five
+minutes."""
 
 EXAMPLES = """\
 examples:
@@ -55,12 +62,32 @@ def parse_report(arguments):
     return parser.parse_args(arguments)
 
 
-def _add_jobs(group):
+def parse_lab(arguments):
+    parser = Parser(prog="tools/compare lab", description=LAB_DESCRIPTION, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    _add_load(parser)
+    add = parser.add_argument
+    add("--depths", type=_numbers, default=(1, 4, 16, 32), metavar="N,...", help="default: 1,4,16,32")
+    add("--runtime", type=_milliseconds, default=3000, metavar="TIME",
+        help="of one job, like 1s or 500ms (default: 3s)")
+    _add_ringside(parser)
+    _add_rounds(parser)
+    options = parser.parse_args(arguments)
+    options.command = "tools/compare lab " + " ".join(arguments)
+    return options
+
+
+def _add_load(group):
     add = group.add_argument
     add("--rw", choices=RW, default="randread", help="default: randread")
     add("--rwmix", type=int, default=70, metavar="PERCENT",
         help="reads of randrw and rw (default: 70)")
     add("--bs", type=_block_size, default="4k", metavar="SIZE", help="default: 4k")
+
+
+def _add_jobs(group):
+    _add_load(group)
+    add = group.add_argument
     add("--depths", type=_numbers, default=DEPTHS, metavar="N,...", help="default: 1,2,4,...,128")
     add("--wait", choices=("poll", "irq"), default="poll",
         help="how the guest learns of completions (default: poll)")
@@ -82,22 +109,31 @@ def _add_contestants(group):
         help="instead of the one in PATH (repeatable); lab: the one that tools/lab uses")
     add("--qemu-poll", type=_poll_limits, default=(0, 32768), metavar="NS,...",
         help="poll-max-ns of its IOThread (default: 0,32768)")
-    add("--ringside", default=str(RELEASE_DIRECTORY / "ringside"), metavar="PATH")
+    _add_ringside(group)
     add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / "ceiling"), metavar="PATH")
     for name in ("firecracker", "cloud-hypervisor", "crosvm"):
         add(f"--{name}", metavar="PATH")
 
 
+def _add_ringside(group):
+    group.add_argument("--ringside", default=str(RELEASE_DIRECTORY / "ringside"), metavar="PATH")
+
+
 def _add_running(group):
     add = group.add_argument
-    add("--rounds", type=_positive, default=3, metavar="N", help="default: 3")
     add("--runtime", type=_milliseconds, metavar="TIME",
         help="of one job, like 1s or 500ms (default: what --minutes leaves)")
     add("--minutes", type=float, default=5, metavar="N", help="for the whole (default: 5)")
+    add("--disk-dir", default="/var/tmp", metavar="DIR", help="of target disk (default: /var/tmp)")
+    _add_rounds(group)
+
+
+def _add_rounds(group):
+    add = group.add_argument
+    add("--rounds", type=_positive, default=3, metavar="N", help="default: 3")
     add("--accept-noise", action="store_true", help="measure on a machine that others use")
     add("--noise-limit", type=float, default=5, metavar="PERCENT",
         help="of the machine's processors that others may use (default: 5)")
-    add("--disk-dir", default="/var/tmp", metavar="DIR", help="of target disk (default: /var/tmp)")
     add("--out", type=Path, metavar="DIR", help="default: build/compare/DATE")
     add("--json", action="store_true", help="print results.json instead of the table")
 

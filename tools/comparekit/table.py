@@ -23,7 +23,7 @@ def markdown(results):
         blocks += ["Thousand I/Os a second by requests in flight, in brackets lowest to highest of "
                    "the rounds:", _all_depths(all_rows, depths)]
         blocks += _open_loop(results, target["name"])
-    blocks.append(_footnotes(results))
+    blocks += [*results.get("notes", []), _footnotes(results)]
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -36,7 +36,8 @@ def terminal(results):
             blocks.append(f"{target['name']}: {target['text']}")
             blocks += [_headline(all_rows, depth)
                        for depth in headline_depths(results["settings"]["depths"])]
-    return "\n\n".join(filter(None, [*blocks, _LEGEND, _problems(results)]))
+    return "\n\n".join(filter(None, [*blocks, *results.get("notes", []), _LEGEND,
+                                     _problems(results)]))
 
 
 def headline_depths(depths):

@@ -282,7 +282,7 @@ def qemu_arguments(options, kernel, initramfs, image):
         "-device", "intel-iommu,intremap=on",
         # The ELF kernel rather than the bzImage: TCG takes a second to unpack the latter.
         "-kernel", str(kernel.vmlinux), "-initrd", str(initramfs),
-        "-append", "console=ttyS0 panic=-1 intel_iommu=on",
+        "-append", " ".join(["console=ttyS0 panic=-1 intel_iommu=on", *options.kernel_arguments]),
         # Before any other virtio device, because L1 numbers its ports by that order.
         "-device", "virtio-serial-pci,id=lab",
         # Nothing is lost without flushes: the image does not outlive the run. virtio leaves the

@@ -1,0 +1,89 @@
+#!/bin/sh
+# Runs inside the lab (busybox sh; tools/lab --peer-qemu): the same guest, disks and fio jobs under
+# Ringside and under QEMU, in turns. tools/comparekit/lab.py starts it and reads what it leaves.
+#
+#   compare.sh RINGSIDE KERNEL INITRD ROOT_DISK ROUNDS JOB_SECONDS RESULTS JOB...
+#
+# The root disk runs compare_guest.sh and holds the job file with each JOB. RESULTS is a tar
+# archive with a directory ROUND/MACHINE for each guest: fio's result.json, what the guest said
+# (facts), JOB.begin and JOB.end (sample), and Ringside's statistics.json. The lab needs common.sh,
+# qemu.sh and debugfs too.
+set -u
+ringside=$1 kernel=$2 initrd=$3 root=$4 rounds=$5 job_seconds=$6 results=$7
+shift 7
+jobs=$*
+. "$(dirname "$0")/common.sh"
+qemu=$(dirname "$0")/qemu.sh data=$work/data.img
+
+# sample FILE: what the VMM has used until now: its processor time in ticks (proc(5): utime, stime),
+# the nanoseconds that the vCPU's thread and the disks' thread have run, and the exits of its guest,
+# which KVM counts for any VMM.
+sample() {
+    set -- "$1" $(sed 's/.*) //' /proc/$pid/stat)
+    vcpu_ns=0 disk_thread_ns=0
+    for task in /proc/$pid/task/*; do
+        read -r name <$task/comm
+        case $name in
+            vcpu-0 | "CPU 0/KVM") read -r vcpu_ns _ <$task/schedstat ;;
+            io-disk | "IO disks") read -r disk_thread_ns _ <$task/schedstat ;;
+        esac
+    done
+    echo "$((${13} + ${14})) $vcpu_ns $disk_thread_ns" \
+        "$(cat /sys/kernel/debug/kvm/$pid-*/exits)" >"$1"
+}
+
+# measure JOB: the guest waits for an answer on both sides of it.
+measure() {
+    for moment in begin end; do
+        wait_for "$moment=$1;" 60 || return
+        sample "$out/$1.$moment"
+        echo >&3
+        # Looking at the console takes CPU time from the guest.
+        [ $moment = end ] || sleep "$job_seconds"
+    done
+}
+
+# run_guest COMMAND...
+run_guest() {
+    code=none
+    rm -rf "$out"
+    mkdir -p "$out"
+    if start_until 'guest=started' "$@" --kernel "$kernel" --initrd "$initrd" --cpus 1 \
+        --memory 512M --cmdline "console=ttyS0 quiet panic=-1 root=/dev/vdb" \
+        --disk "path=$data,cache=none,aio=io_uring" --disk "path=$root,cache=none,aio=io_uring"; then
+        for job in $jobs; do measure $job || break; done
+        finish 60
+    else
+        fail "the guest did not start"
+    fi
+    # QEMU's exit code does not tell a triple fault from a guest that was done: to_the_end needs help.
+    [ "$code" != 0 ] || grep -q '^guest=done' "$work/console" || hung=yes
+}
+
+# compare MACHINE COMMAND...: a line on the console, and its directory in the results.
+compare() {
+    out=$work/results/$round/$1 machine=$1
+    shift
+    to_the_end run_guest "$@"
+    [ "$code" = 0 ] || fail "exit code $code, expected 0"
+    grep -q '^guest=done' "$work/console" || fail "the guest did not come to its end"
+    ! grep '^guest_error=' "$work/console" || fail "in the guest"
+    /usr/sbin/debugfs -R "dump /result.json $out/result.json" "$root" 2>/dev/null
+    [ -s "$out/result.json" ] || fail "fio left no results"
+    [ $failures = 0 ] || { echo "--- $machine, round $round, console:"; cat "$work/console"; exit 1; }
+    for fact in clocksource scheduler kernel; do echo "$fact=$(value $fact)"; done >"$out/facts"
+    sed -n '/^{\r*$/,$p' "$work/console" >"$out/statistics.json"
+    echo "round $round of $rounds: $machine"
+}
+
+mount -t debugfs debugfs /sys/kernel/debug
+# Written once, so that reads find blocks instead of holes.
+dd if=/dev/zero of="$data" bs=1M count=128 2>/dev/null && sync || fail "no disk to measure"
+mkdir -p "$work/results"
+for round in $(seq "$rounds"); do
+    compare ringside $ringside run --stats json
+    for poll_ns in 0 32768; do
+        compare qemu-$poll_ns $qemu run --iothread poll-max-ns=$poll_ns
+    done
+done
+tar -cf "$results" -C "$work/results" .

@@ -7,21 +7,24 @@
 // The guest's console goes to stdout. At the end one line of JSON on stderr tells what the run cost
 // this process, its start and end included. Exit codes are those of `ringside run`.
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <ctime>
 #include <fcntl.h>
 #include <nlohmann/json.hpp>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/size.h"
 #include "base/status.h"
 #include "benchmarks/ceiling_device.h"
 #include "tools/exit_codes.h"
+#include "tools/statistics_report.h"
 #include "vmm/machine.h"
 
 namespace ringside {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 constexpr uint32_t kScsiClass = 0x010000;  // as the disks of Ringside
 
@@ -69,12 +72,14 @@ absl::StatusOr<Disk> OpenDisk(const Options& options) {
     RINGSIDE_ASSIGN_OR_RETURN(disk.size, ParseSize(options.null_size));
     return disk;
   }
-  disk.fd = UniqueFd(open(options.file.c_str(), O_RDWR | O_CLOEXEC | O_DIRECT));
-  disk.direct = disk.fd.valid();
-  if (!disk.direct && errno == EINVAL) {
-    disk.fd = UniqueFd(open(options.file.c_str(), O_RDWR | O_CLOEXEC));
-  }
-  if (!disk.fd.valid()) return ErrnoError(errno, absl::StrFormat("cannot open '%s'", options.file));
+  const auto open_with = [&](int flags) {
+    disk.fd = UniqueFd(open(options.file.c_str(), O_RDWR | O_CLOEXEC | flags));
+    return disk.fd.valid() ? 0 : errno;
+  };
+  int error = open_with(O_DIRECT);
+  disk.direct = error == 0;
+  if (error == EINVAL) error = open_with(0);
+  if (error != 0) return ErrnoError(error, absl::StrFormat("cannot open '%s'", options.file));
   disk.size = static_cast<uint64_t>(lseek(disk.fd.get(), 0, SEEK_END));
   return disk;
 }
@@ -87,27 +92,18 @@ int64_t ProcessCpuNs() {
 
 void PrintReport(CeilingEngine engine, const Disk& disk, const CeilingCounts& counts,
                  const MachineStatistics& statistics) {
-  nlohmann::ordered_json vcpus = nlohmann::ordered_json::array();
-  for (const VcpuStatistics& vcpu : statistics.vcpus) {
-    nlohmann::ordered_json entry = {{"exits", nlohmann::ordered_json::object()}};
-    for (const ExitCount& exit : vcpu.exits) entry["exits"][exit.reason] = exit.count;
-    for (const KernelCount& count : vcpu.kernel_exits) {
-      entry["kernel_exits"][count.name] = count.count;
-    }
-    vcpus.push_back(entry);
-  }
   constexpr const char* kEngines[] = {"pread", "io_uring", "null"};
-  const nlohmann::ordered_json line = {{"program", "ceiling"},
-                                       {"engine", kEngines[static_cast<int>(engine)]},
-                                       {"direct", disk.direct},
-                                       {"requests", counts.requests},
-                                       {"errors", counts.errors},
-                                       {"kicks", counts.kicks},
-                                       {"interrupts", counts.interrupts},
-                                       {"io_uring_enters", counts.io_uring_enters},
-                                       {"cpu_ns", ProcessCpuNs()},
-                                       {"serving_cpu_ns", counts.cpu_ns},
-                                       {"vcpus", vcpus}};
+  const Json line = {{"program", "ceiling"},
+                     {"engine", kEngines[static_cast<int>(engine)]},
+                     {"direct", disk.direct},
+                     {"requests", counts.requests},
+                     {"errors", counts.errors},
+                     {"kicks", counts.kicks},
+                     {"interrupts", counts.interrupts},
+                     {"io_uring_enters", counts.io_uring_enters},
+                     {"cpu_ns", ProcessCpuNs()},
+                     {"serving_cpu_ns", counts.cpu_ns},
+                     {"vcpus", Json::parse(StatisticsJson(statistics))["vcpus"]}};
   std::fprintf(stderr, "%s\n", line.dump().c_str());
 }
 

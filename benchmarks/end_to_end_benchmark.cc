@@ -190,7 +190,7 @@ absl::StatusOr<Result> Run(const Case& parameters) {
 }
 
 void Report(benchmark::State& state, const Result& result) {
-  const auto number = [&result](const nlohmann::json& value) { return value.get<double>(); };
+  const auto number = [](const nlohmann::json& value) { return value.get<double>(); };
   const double ios = number(result.job["ios"]);
   const double seconds = number(result.job["runtime_ns"]) / 1e9;
   state.SetIterationTime(seconds / ios);  // so that the time is that of an I/O

@@ -1,6 +1,5 @@
 #include "tools/disk_option.h"
 
-#include <algorithm>
 #include <array>
 #include <charconv>
 #include <string_view>
@@ -159,9 +158,12 @@ absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
     RINGSIDE_ASSIGN_OR_RETURN(fields.emplace_back(), ParseField(word));
   }
   DiskConfig config;
-  const auto is_type = [](const Field& field) { return field.key->set == SetType; };
-  std::ranges::stable_partition(fields, is_type);
-  for (const Field& field : fields) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
+  for (const Field& field : fields) {
+    if (field.key->set == SetType) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
+  }
+  for (const Field& field : fields) {
+    if (field.key->set != SetType) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
+  }
   if (const auto* file = std::get_if<FileConfig>(&config.backend);
       file != nullptr && file->path.empty()) {
     return BadInput("--disk '%s' has no path=FILE", text);

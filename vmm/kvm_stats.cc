@@ -49,7 +49,7 @@ absl::StatusOr<KvmStats> KvmStats::Open(UniqueFd fd) {
     const char* text = &all[at + sizeof descriptor];
     const std::string_view name(text, strnlen(text, header.name_size));
     const auto known = std::ranges::find(kNames, name);
-    if (known == kNames.end() || descriptor.size != 1) continue;
+    if (known == kNames.end()) continue;
     stats.places_.push_back({*known, int64_t{header.data_offset} + descriptor.offset});
   }
   return stats;

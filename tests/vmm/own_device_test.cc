@@ -1,4 +1,5 @@
 // Devices that an embedder brings along: on the bus behind the disks, as good as the machine's own.
+#include <atomic>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -6,6 +7,7 @@
 #include "block/null_device.h"
 #include "devices/virtio_blk.h"
 #include "tests/support/test_machine.h"
+#include "tests/support/wait.h"
 
 namespace ringside {
 namespace {
@@ -17,6 +19,41 @@ using ::testing::Not;
 constexpr uint32_t kScsiClass = 0x010000;
 constexpr uint64_t kMiB = 1 << 20;
 
+// A disk that remembers how often it was put to work and stopped.
+class CountedDisk final : public VirtioDevice {
+ public:
+  struct Calls {
+    std::atomic<int> activations{0}, resets{0};
+  };
+
+  CountedDisk(BlockDevice& disk, const GuestMemory& memory, IoThread& io_thread, Calls& calls)
+      : blk_(disk, memory, {&io_thread}, {.serial = "own"}), calls_(calls) {}
+
+  uint16_t id() const override { return blk_.id(); }
+  uint64_t features() const override { return blk_.features(); }
+  uint16_t queue_count() const override { return blk_.queue_count(); }
+  uint16_t max_queue_size() const override { return blk_.max_queue_size(); }
+  void ReadConfig(uint64_t offset, std::span<std::byte> data) override {
+    blk_.ReadConfig(offset, data);
+  }
+  void WriteConfig(uint64_t offset, std::span<const std::byte> data, uint64_t features) override {
+    blk_.WriteConfig(offset, data, features);
+  }
+  void Activate(uint64_t features, std::span<const QueueSetup> queues,
+                VirtioEvents& events) override {
+    ++calls_.activations;
+    blk_.Activate(features, queues, events);
+  }
+  void Reset(Task& done) override {
+    ++calls_.resets;
+    blk_.Reset(done);
+  }
+
+ private:
+  VirtioBlk blk_;
+  Calls& calls_;
+};
+
 class OwnDeviceTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -27,24 +64,35 @@ class OwnDeviceTest : public ::testing::Test {
 
   DeviceConfig Device() {
     return {.name = "own", .class_code = kScsiClass, .create = [this](const GuestMemory& memory) {
-              return std::make_unique<VirtioBlk>(*disk_, memory,
-                                                 std::vector<IoThread*>{io_thread_.get()},
-                                                 VirtioBlkConfig{.serial = "own"});
+              return std::make_unique<CountedDisk>(*disk_, memory, *io_thread_, calls_);
             }};
   }
 
   TestConsole console_;
   std::unique_ptr<BlockDevice> disk_;
   std::unique_ptr<IoThread> io_thread_;
+  CountedDisk::Calls calls_;
 };
 
-TEST_F(OwnDeviceTest, TheGuestUsesItAndItIsResetAtTheEnd) {
+TEST_F(OwnDeviceTest, TheGuestUsesIt) {
   MachineConfig config = GuestConfig(console_, "rw=randread qd=4 runtime=20ms wait=irq");
   config.devices = {Device()};
   const GuestRun run = RunGuest(config, console_);
   EXPECT_EQ(run.end.kind, EndKind::kPowerOff) << run.end.detail;
   EXPECT_THAT(run.output, ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
   EXPECT_THAT(run.output, Not(HasSubstr("FAIL")));
+}
+
+TEST_F(OwnDeviceTest, ItIsResetWhenTheMachineIsStopped) {
+  MachineConfig config = GuestConfig(console_, "rw=randread runtime=60s");
+  config.devices = {Device()};
+  const auto machine = Machine::Create(config);
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  ASSERT_TRUE(testing::SpinUntil([this] { return calls_.activations > calls_.resets; }));
+  (*machine)->Stop();
+  (*machine)->Wait();
+  EXPECT_EQ(calls_.resets, calls_.activations);
 }
 
 TEST_F(OwnDeviceTest, ItStandsBehindTheDisks) {

@@ -111,7 +111,7 @@ class ReadResults(unittest.TestCase):
     def test_table_tells_means_exits_and_kicks(self):
         text = table.markdown(self.read())
         self.assertIn("- Ringside: 1000 us and 3.0 exits at 1; 62 us and 0.2 exits at 16", text)
-        self.assertIn("0.50 kicks and 0.25 interrupts a request", text)
+        self.assertIn("kicks_per_request 0.500, interrupts_per_request 0.250", text)
 
     def test_noise_marks_every_sample(self):
         results = self.read()

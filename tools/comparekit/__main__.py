@@ -9,7 +9,7 @@ import sys
 from . import lab, machine_info, options as command_line, plots, schedule, table
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
-from .contestants import GUEST, find_contestants, need
+from .contestants import GUEST, entry, find_contestants, need
 from .host import host_engines
 from .targets import Targets
 
@@ -77,10 +77,7 @@ def measure(contestants, targets, missing, options):
             "machine": machine_info.describe(options.ringside),
             "settings": settings, "missing": missing, "failures": rounds.failures,
             "noise": rounds.noise,
-            "contestants": [{"name": contestant.name, "family": contestant.family,
-                             "version": contestant.version, "program": contestant.program,
-                             "note": contestant.note}
-                            for contestant in contestants],
+            "contestants": list(map(entry, contestants)),
             "targets": [{"name": target.name, "text": target.text} for target in targets],
             "samples": rounds.samples}
 

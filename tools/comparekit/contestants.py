@@ -265,6 +265,12 @@ def find_contestants(options):
     return found, missing
 
 
+def entry(contestant):
+    """What results.json says of a Contestant, or of what the host does in its place."""
+    return {name: getattr(contestant, name)
+            for name in ("name", "family", "version", "program", "note")}
+
+
 def need(path, option):
     found = shutil.which(path)
     if not found:

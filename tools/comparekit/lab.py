@@ -17,7 +17,7 @@ from labkit.qemu import qemu_command
 
 from . import cpu, machine_info
 from .common import MeasureError
-from .contestants import Qemu, Ringside
+from .contestants import Qemu, Ringside, entry
 from .host import parse_fio
 from .targets import Target
 
@@ -178,9 +178,7 @@ def read_results(archive, options, machines):
                          "rounds": options.rounds, "rates": [], "runtime_ms": options.runtime,
                          "depths": list(options.depths)},
             "targets": [{"name": "lab", "text": describe(*facts)}],
-            "contestants": [{"name": contestant.name, "family": contestant.family,
-                             "version": contestant.version, "program": contestant.program}
-                            for contestant in machines.values()],
+            "contestants": list(map(entry, machines.values())),
             "samples": samples, "failures": [], "noise": [], "missing": {},
             "notes": [details(samples, options.depths)]}
 
@@ -237,9 +235,4 @@ def details(samples, depths):
             f"{median(name, lambda job: job['latency_ns']['mean'], depth) / 1000:.0f} us and "
             f"{median(name, lambda job: job['exits_per_io'], depth):.1f} exits at {depth}"
             for depth in depths))
-    said = [sample["self"] for sample in samples if sample["self"]]
-    kicks, interrupts = (statistics.median(own[f"{name}_per_request"] for own in said)
-                         for name in ("kicks", "interrupts"))
-    lines += ["", f"Ringside counted {kicks:.2f} kicks and {interrupts:.2f} interrupts a request, all "
-                  "depths together."]
     return "\n".join(lines)

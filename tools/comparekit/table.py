@@ -7,7 +7,7 @@ _HEADLINE_DEPTHS = (1, 32)
 _LEGEND = """\
 kIOPS: median of the rounds, spread: half of lowest to highest. ratio: IOPS ÷ Ringside's. p50, p99:
 latency, us. CPU: process CPU an I/O, us; less vCPU: without the vCPU thread, which spins for
-completions. kicks: the guest's, an I/O."""
+completions unless interrupts tell of them. kicks: the guest's, an I/O."""
 
 
 def markdown(results):

@@ -1,6 +1,7 @@
 // The latency trace of a virtio-blk queue that a fake driver uses.
 #include <algorithm>
 
+#include "tests/support/test_source.h"
 #include "tests/support/virtio_blk_fixture.h"
 
 namespace ringside::testing {
@@ -8,6 +9,8 @@ namespace {
 
 class VirtioBlkLatencyTest : public VirtioBlkFixture {
  protected:
+  static constexpr int64_t kSlackNs = 20'000;  // the scale of a short trace is a coarse one
+
   std::vector<LatencyRecord> Records(uint16_t queue = 0) {
     Reset();
     return device_->trace(queue)->Records();
@@ -74,11 +77,24 @@ TEST_F(VirtioBlkLatencyTest, StampsLieWhereTheRequestWas) {
   const int64_t after_ns = MonotonicNs();
   const std::vector<LatencyRecord> records = Records();
   ASSERT_EQ(records.size(), 1u);
-  constexpr int64_t kSlackNs = 20'000;  // the scale of a short trace is a coarse one
   EXPECT_GE(records[0].at(LatencyPoint::kSeen), before_ns - kSlackNs);
   EXPECT_LE(records[0].at(LatencyPoint::kSubmitted), held_ns + kSlackNs);
   EXPECT_GE(records[0].at(LatencyPoint::kCompleted), released_ns - kSlackNs);
   EXPECT_LE(records[0].at(LatencyPoint::kPublished), after_ns + kSlackNs);
+}
+
+TEST_F(VirtioBlkLatencyTest, IsSubmittedBeforeAHookThatSubmits) {
+  Start(Traced());
+  int64_t submits_ns = 0;
+  TestHook submit([&] {  // as Linux AIO's
+    submits_ns = MonotonicNs();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  });
+  disk_->OnSubmit([&] { threads_[0]->AtSubmit(submit); });
+  rig().Run(driver().AddRead(0, 512));
+  const std::vector<LatencyRecord> records = Records();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_LE(records[0].at(LatencyPoint::kSubmitted), submits_ns + kSlackNs);
 }
 
 TEST_F(VirtioBlkLatencyTest, DeepBatchesOfSeveralQueuesAreOrdered) {

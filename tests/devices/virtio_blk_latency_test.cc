@@ -83,6 +83,32 @@ TEST_F(VirtioBlkLatencyTest, StampsLieWhereTheRequestWas) {
   EXPECT_LE(records[0].at(LatencyPoint::kPublished), after_ns + kSlackNs);
 }
 
+TEST_F(VirtioBlkLatencyTest, SeenIsTheLookThatShowedTheRequest) {
+  Setting setting = Traced();
+  setting.driver.queue = {.size = 64, .indirect = true, .table_entries = 8};
+  Start(setting);
+  // More than are taken in one go.
+  for (int i = 0; i < 40; ++i) driver().AddRead(0, 512);
+  rig().Publish();
+  for (int i = 0; i < 40; ++i) rig().Wait();
+  // One that comes while another is taken.
+  bool added = false;
+  disk_->OnSubmit([&] {
+    if (std::exchange(added, true)) return;
+    driver().AddRead(0, 512);
+    driver().queue().Publish();
+  });
+  driver().AddRead(0, 512);
+  rig().Publish();
+  for (int i = 0; i < 2; ++i) rig().Wait();
+  const std::vector<LatencyRecord> records = Records();
+  ASSERT_EQ(records.size(), 42u);
+  for (size_t i = 1; i < 40; ++i) {
+    EXPECT_EQ(records[i].at(LatencyPoint::kSeen), records[0].at(LatencyPoint::kSeen)) << i;
+  }
+  EXPECT_GT(records[41].at(LatencyPoint::kSeen), records[40].at(LatencyPoint::kTaken));
+}
+
 TEST_F(VirtioBlkLatencyTest, IsSubmittedBeforeAHookThatSubmits) {
   Start(Traced());
   int64_t submits_ns = 0;

@@ -5,8 +5,9 @@
 //   submitted  its batch is about to be handed over: for io_uring and Linux AIO the end of the
 //              thread's turn, just before its first io_submit and some loads before its
 //              io_uring_enter; for a channel that hands over at once (aio=threads), as taken.
-//              What the channel lets wait for room counts as submitted, and so do the earlier parts
-//              of a batch that is larger than the io_uring
+//              What the channel lets wait for room counts as submitted. What goes earlier in the
+//              turn (a batch that fills the io_uring, what Linux AIO leaves to worker threads) is
+//              stamped late by what is left of the turn
 //   completed  the channel has reported its result to this thread
 //   published  the used index that shows its answer has been stored
 //   interrupt  the interrupt of its batch has been signalled; never, if the driver wanted none
@@ -17,8 +18,8 @@
 // guest's to measure.
 //
 // Threads: the queue's I/O thread stamps; whoever reads does so while nothing is stamped.
-// Cost: two reads of the time-stamp counter and 130 bytes written a request; nothing is allocated
-// after the constructor.
+// Cost: some 60 ns of a request alone and 20 ns of one in a batch of 32 (a read of the counter is 8
+// to 11); nothing is allocated after the constructor.
 #pragma once
 
 #include <array>

@@ -35,7 +35,8 @@ class VirtioBlk final : public VirtioDevice {
   ~VirtioBlk() override;
 
   const BlkQueueStats& stats(uint16_t queue) const { return stats_[queue]; }
-  // Over the device's life, resets included; null if not wanted. While the device is reset only.
+  // Over the device's life, resets included; null if not wanted. To be read while the device is
+  // reset.
   const LatencyTrace* trace(uint16_t queue) const { return traces_[queue].get(); }
 
   uint16_t id() const override { return 2; }

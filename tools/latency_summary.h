@@ -59,9 +59,13 @@ struct LatencyReport {
 
 LatencyReport Summarize(const std::vector<QueueLatencies>& queues);
 
-// The stages' names: "seen->taken".
+// "seen->taken".
 std::string StageName(const LatencyStage& stage);
-// For people, for programs, and as a picture: a bar for each profile.
+// A name from a file nobody vouches for: nothing a terminal would obey.
+std::string Printable(std::string text);
+
+// For people and for programs (latency_text.cc), and as a picture (latency_svg.cc): a bar for each
+// profile.
 std::string LatencyTable(const LatencyReport& report);
 std::string LatencyJson(const LatencyReport& report);
 std::string LatencySvg(const LatencyReport& report);

@@ -19,13 +19,10 @@ constexpr int kBarHeight = 16;
 constexpr int kRowHeight = 22;
 constexpr int kGroupHeight = 102;  // rows and axis of a queue and kind
 
-// The text of a name from a file nobody vouches for.
 std::string Escape(const std::string& text) {
   std::string escaped;
-  for (const char c : text) {
-    if (c < 0x20 || c > 0x7e) {
-      escaped += '?';
-    } else if (c == '<' || c == '>' || c == '&') {
+  for (const char c : Printable(text)) {
+    if (c == '<' || c == '>' || c == '&') {
       absl::StrAppendFormat(&escaped, "&#%d;", c);
     } else {
       escaped += c;

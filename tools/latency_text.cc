@@ -17,14 +17,6 @@ double Us(double ns) {
   return ns / 1000;
 }
 
-// A name from a file nobody vouches for: nothing a terminal would obey.
-std::string Printable(std::string text) {
-  for (char& c : text) {
-    if (c < 0x20 || c > 0x7e) c = '?';
-  }
-  return text;
-}
-
 void AppendRow(std::string& table, char letter, const std::string& name,
                const LatencyDistribution& row) {
   absl::StrAppendFormat(&table, "  %c %-22s %9.2f %9.2f %9.2f %9.2f %10.2f %6.1f%%\n", letter, name,

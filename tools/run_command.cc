@@ -112,6 +112,14 @@ absl::StatusOr<std::ofstream> OpenTrace(const std::string& path) {
   return BadInput("--trace-latency cannot write '%s': %s", path, std::strerror(errno));
 }
 
+bool WriteTrace(const std::vector<QueueLatencies>& latencies, const RunOptions& options,
+                std::ofstream& file, const Logger& log) {
+  WriteLatencies(latencies, file);
+  if (file.good()) return true;
+  log.Log(Severity::kError, "--trace-latency could not write all of '%s'", options.trace_latency);
+  return false;
+}
+
 // Signals that ask the command to end arrive as reads of a descriptor; there is no handler.
 class EndSignals {
  public:
@@ -232,20 +240,16 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   const MachineEnd end = (*machine)->Wait();
   const int64_t first_run_ns = (*machine)->first_run_ns();
   const MachineStatistics statistics = (*machine)->Statistics();
-  if (trace->is_open()) WriteLatencies((*machine)->Latencies(), *trace);
+  const std::vector<QueueLatencies> latencies = (*machine)->Latencies();
   machine->reset();
   terminal.reset();
   if (!end.detail.empty()) log.Log(Severity::kError, "%s", end.detail);
   if (end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
   if (options.timing) PrintTiming(start_ns, first_run_ns, resident);
   if (!options.stats.empty()) PrintStatistics(statistics, options.stats);
+  const bool traced = !trace->is_open() || WriteTrace(latencies, options, *trace, log);
   if (signal != 0) signals.Deliver(signal);
-  if (!trace->good()) {
-    return Fail(absl::DataLossError(absl::StrFormat("--trace-latency could not write all of '%s'",
-                                                    options.trace_latency)),
-                sink);
-  }
-  return ExitCodeOf(end.kind);
+  return traced ? ExitCodeOf(end.kind) : kExitFailure;
 }
 
 }  // namespace ringside

@@ -251,7 +251,7 @@ TEST(LatencyTextTest, ThePictureIsToScale) {
   const std::string svg = LatencySvg(
       Summarize({{.disk = "<d&>", .path = "", .records = {Record(RequestKind::kRead, 5200)}}}));
   EXPECT_THAT(svg, HasSubstr("&#60;d&#38;&#62; queue 0, read"));
-  // 5200 of 6200 ns on 620 pixels, behind 300.
+  // 5200 of 6200 ns on 620 pixels, behind 230.
   EXPECT_THAT(svg, HasSubstr("<rect x=\"260.0\" y=\"73.0\" width=\"520.0\""));
   EXPECT_THAT(svg, HasSubstr(">6.20</text>"));
   EXPECT_THAT(svg, ::testing::EndsWith("</svg>\n"));

@@ -1,7 +1,6 @@
 #include "tools/latency_file.h"
 
 #include <cerrno>
-#include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -38,8 +37,9 @@ class Reader {
 
   absl::StatusOr<std::vector<QueueLatencies>> Read() {
     if (!file_.is_open()) {
-      return BadInput("cannot open '%s': %s; give a file that --trace-latency wrote", path_,
-                      std::strerror(errno));
+      const absl::Status status = ErrnoError(errno, absl::StrFormat("cannot open '%s'", path_),
+                                             "give a file that --trace-latency wrote");
+      return absl::InvalidArgumentError(status.message());
     }
     const Json header = Next();
     if (Text(header, "format") != kFormat) {

@@ -5,7 +5,6 @@
 #include <charconv>
 #include <csignal>
 #include <cstdio>
-#include <cstring>
 #include <fcntl.h>
 #include <fstream>
 #include <poll.h>
@@ -109,7 +108,9 @@ absl::StatusOr<std::ofstream> OpenTrace(const std::string& path) {
   if (path.empty()) return file;
   file.open(path);
   if (file.is_open()) return file;
-  return BadInput("--trace-latency cannot write '%s': %s", path, std::strerror(errno));
+  const absl::Status status =
+      ErrnoError(errno, absl::StrFormat("--trace-latency cannot write '%s'", path));
+  return absl::InvalidArgumentError(status.message());
 }
 
 bool WriteTrace(const std::vector<QueueLatencies>& latencies, const RunOptions& options,

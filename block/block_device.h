@@ -60,6 +60,8 @@ class BlockChannel {
   // Takes any number: what does not fit waits in the channel. Allocates nothing in the steady
   // state. The work starts at the end of the thread's turn at the latest.
   virtual void Submit(BlockRequest& request) = 0;
+  // Whether Submit itself hands the work over; else the end of the turn does.
+  virtual bool hands_over_at_once() const { return false; }
 };
 
 class BlockDevice {

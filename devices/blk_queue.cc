@@ -5,13 +5,27 @@
 #include <new>
 
 namespace ringside {
+namespace {
+
+// As Count counts them, for traces.
+RequestKind KindOf(const BlkParse& parse, BlockOp op) {
+  if (parse.kind != BlkParse::Kind::kSubmit) return RequestKind::kOther;
+  constexpr std::array kKinds = {RequestKind::kRead, RequestKind::kWrite, RequestKind::kFlush,
+                                 RequestKind::kDiscard, RequestKind::kDiscard};
+  static_assert(static_cast<size_t>(BlockOp::kWriteZeroes) + 1 == kKinds.size());
+  return kKinds[static_cast<size_t>(op)];
+}
+
+}  // namespace
 
 BlkQueue::BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t features)
     : Source(setup.kick->fd()),
       parts_(parts),
       call_(*setup.call),
       queue_(parts.memory, RingLayout(setup, features)),
-      slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * setup.size)) {
+      slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * setup.size)),
+      done_(parts.trace != nullptr ? TracedDone : Done) {
+  if (parts.trace != nullptr) parts.trace->Restart();
   ReportIfBroken();
 }
 
@@ -25,13 +39,16 @@ BlkQueue::Slot& BlkQueue::SlotAt(uint16_t head) {
 
 void BlkQueue::Run() {
   std::array<DescriptorChain, kBatch> batch;
+  size_t count = 0;
   // At most a ring's worth: what the guest adds meanwhile is for the next turn.
-  for (size_t budget = queue_.size(); budget > 0;) {
-    const size_t count = queue_.Take(std::span(batch).first(std::min(budget, kBatch)));
+  for (size_t budget = queue_.size(); budget > 0; budget -= count) {
+    // After a full batch there may be more of what that look at the available index showed.
+    if (parts_.trace != nullptr && count < kBatch) parts_.trace->Seen();
+    count = queue_.Take(std::span(batch).first(std::min(budget, kBatch)));
     for (size_t i = 0; i < count && queue_.error() == nullptr; ++i) Take(std::move(batch[i]));
     if (count == 0 || queue_.error() != nullptr) break;
-    budget -= count;
   }
+  if (parts_.trace != nullptr) parts_.io_thread.BeforeSubmit(parts_.trace->submitted_hook());
   ReportIfBroken();
 }
 
@@ -41,6 +58,7 @@ void BlkQueue::Take(DescriptorChain chain) {
   Slot& slot = SlotAt(chain.head());
   const BlkParse parse = ParseBlkRequest(buffers_, parts_.disk, slot);
   Count(parse, slot);
+  if (parts_.trace != nullptr) TraceTaken(chain.head(), parse, slot);
   switch (parse.kind) {
     case BlkParse::Kind::kBroken:
       queue_.Break("a request has no room for its header or its status");
@@ -66,12 +84,20 @@ void BlkQueue::Submit(Slot& slot, const BlkParse& parse) {
   // Flushes are left alone: what was written before the driver asked for write-through needs them.
   slot.durable = slot.op != BlockOp::kRead && slot.op != BlockOp::kFlush &&
                  !parts_.write_back.load(std::memory_order_relaxed);
-  slot.done = [](BlockRequest& request) {
-    Slot& done = static_cast<Slot&>(request);
-    done.queue->Complete(done);
-  };
+  slot.done = done_;
   ++submitted_;
   parts_.channel.Submit(slot);
+}
+
+void BlkQueue::Done(BlockRequest& request) {
+  Slot& slot = static_cast<Slot&>(request);
+  slot.queue->Complete(slot);
+}
+
+void BlkQueue::TracedDone(BlockRequest& request) {
+  Slot& slot = static_cast<Slot&>(request);
+  slot.queue->parts_.trace->Completed(slot.chain.head());
+  slot.queue->Complete(slot);
 }
 
 void BlkQueue::Complete(Slot& slot) {
@@ -100,9 +126,16 @@ void BlkQueue::Publish() {
   // A stopped queue is no longer the driver's to look at, a broken one is not to be trusted.
   if (stopped_ || queue_.error() != nullptr) return;
   parts_.stats.batches.Add();
-  if (!queue_.Publish()) return;
-  parts_.stats.interrupts.Add();
-  call_.Signal();
+  const bool interrupt = queue_.Publish();
+  if (parts_.trace != nullptr) parts_.trace->Published();
+  if (interrupt) {
+    parts_.stats.interrupts.Add();
+    call_.Signal();
+  }
+  using Interrupt = LatencyTrace::Interrupt;
+  if (parts_.trace != nullptr) {
+    parts_.trace->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
+  }
 }
 
 void BlkQueue::Count(const BlkParse& parse, const BlockRequest& request) {
@@ -120,6 +153,20 @@ void BlkQueue::Count(const BlkParse& parse, const BlockRequest& request) {
     case BlockOp::kDiscard:
     case BlockOp::kWriteZeroes:
       return stats.discards.Add();
+  }
+}
+
+void BlkQueue::TraceTaken(uint16_t head, const BlkParse& parse, const BlockRequest& request) {
+  LatencyTrace& trace = *parts_.trace;
+  trace.Taken(head, KindOf(parse, request.op), parse.bytes);
+  switch (parse.kind) {
+    case BlkParse::Kind::kBroken:
+      return;  // nothing will be answered any more
+    case BlkParse::Kind::kComplete:
+      return trace.AnswerNow(head);
+    case BlkParse::Kind::kSubmit:
+      if (parts_.channel.hands_over_at_once()) return trace.SubmitNow(head);
+      return trace.SubmitLater(head);
   }
 }
 

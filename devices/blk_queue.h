@@ -14,6 +14,7 @@
 #include "base/counter.h"
 #include "block/block_device.h"
 #include "devices/blk_request.h"
+#include "devices/latency_trace.h"
 #include "devices/virtio_device.h"
 #include "devices/virtqueue.h"
 #include "poll/io_thread.h"
@@ -43,7 +44,8 @@ class BlkQueue final : public Source {
     const std::atomic<bool>& write_back;  // may change at any time
     BlkQueueStats& stats;
     VirtioEvents& events;
-    Hook& idle_hook;  // queued at AtPublish when a stopped queue has become idle
+    Hook& idle_hook;                // queued at AtPublish when a stopped queue has become idle
+    LatencyTrace* trace = nullptr;  // null: no latencies are wanted
   };
 
   BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t features);
@@ -72,7 +74,10 @@ class BlkQueue final : public Source {
 
   Slot& SlotAt(uint16_t head);
   void Take(DescriptorChain chain);
+  void TraceTaken(uint16_t head, const BlkParse& parse, const BlockRequest& request);
   void Submit(Slot& slot, const BlkParse& parse);
+  static void Done(BlockRequest& request);
+  static void TracedDone(BlockRequest& request);
   void Complete(Slot& slot);
   void Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus status, uint32_t written);
   void Publish();
@@ -89,7 +94,8 @@ class BlkQueue final : public Source {
   std::vector<std::unique_ptr<Segment[]>> segment_blocks_;
   std::vector<Segment*> free_segments_;
   HookTo<BlkQueue, &BlkQueue::Publish> publish_hook_{*this};
-  size_t submitted_ = 0;  // requests the channel has
+  void (*const done_)(BlockRequest&);  // traced or not
+  size_t submitted_ = 0;               // requests the channel has
   bool stopped_ = false;
 };
 

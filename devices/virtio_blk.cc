@@ -91,7 +91,8 @@ class VirtioBlk::Part {
                                                      .write_back = device_.write_back_,
                                                      .stats = device_.stats_[setup.index],
                                                      .events = *events_,
-                                                     .idle_hook = idle_hook_},
+                                                     .idle_hook = idle_hook_,
+                                                     .trace = device_.traces_[setup.index].get()},
                                      setup, features_));
       if (const absl::Status status = io_thread_.Attach(*queues_.back(), Phase::kSubmit);
           !status.ok()) {
@@ -140,11 +141,15 @@ VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,
     : disk_(disk),
       memory_(memory),
       stats_(config.queues),
+      traces_(config.queues),
       writeback_field_(disk.info().write_back) {
   view_.info = disk.info();
   std::ranges::copy_n(config.serial.begin(),
                       static_cast<ptrdiff_t>(std::min(config.serial.size(), view_.id.size())),
                       view_.id.begin());
+  if (config.trace_latency) {
+    for (auto& trace : traces_) trace = std::make_unique<LatencyTrace>(kQueueSize);
+  }
   for (IoThread* io_thread : io_threads) {
     parts_.push_back(std::make_unique<Part>(*this, *io_thread));
   }

@@ -21,6 +21,7 @@ namespace ringside {
 struct VirtioBlkConfig {
   std::string serial;   // at most 20 bytes; what the guest reads as the disk's id
   uint16_t queues = 1;  // 1 to VirtioBlk::kMaxQueues
+  bool trace_latency = false;
 };
 
 class VirtioBlk final : public VirtioDevice {
@@ -34,6 +35,9 @@ class VirtioBlk final : public VirtioDevice {
   ~VirtioBlk() override;
 
   const BlkQueueStats& stats(uint16_t queue) const { return stats_[queue]; }
+  // Over the device's life, resets included; null if not wanted. To be read while the device is
+  // reset.
+  const LatencyTrace* trace(uint16_t queue) const { return traces_[queue].get(); }
 
   uint16_t id() const override { return 2; }
   uint64_t features() const override;
@@ -55,10 +59,11 @@ class VirtioBlk final : public VirtioDevice {
   BlockDevice& disk_;
   const GuestMemory& memory_;
   BlkView view_;
-  std::vector<BlkQueueStats> stats_;          // by queue
-  uint8_t writeback_field_;                   // of the configuration
-  std::atomic<bool> write_back_{true};        // what it and the features make of writes
-  std::vector<std::unique_ptr<Part>> parts_;  // by I/O thread
+  std::vector<BlkQueueStats> stats_;                   // by queue
+  std::vector<std::unique_ptr<LatencyTrace>> traces_;  // by queue; null if not wanted
+  uint8_t writeback_field_;                            // of the configuration
+  std::atomic<bool> write_back_{true};                 // what it and the features make of writes
+  std::vector<std::unique_ptr<Part>> parts_;           // by I/O thread
   std::atomic<size_t> parts_up_{0};
   Task* reset_done_ = nullptr;
 };

@@ -139,6 +139,14 @@ void IoThread::HookList::Add(Hook& hook) {
   end_ = &hook.next_;
 }
 
+void IoThread::HookList::AddFirst(Hook& hook) {
+  if (hook.queued_) return;
+  hook.queued_ = true;
+  hook.next_ = first_;
+  if (first_ == nullptr) end_ = &hook.next_;
+  first_ = &hook;
+}
+
 void IoThread::HookList::Run() {
   // What is added meanwhile is for the next time.
   Hook* hook = first_;

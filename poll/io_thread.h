@@ -107,6 +107,8 @@ class IoThread {
   void Detach(Source& source);
   void AtPublish(Hook& hook) { publish_hooks_.Add(hook); }
   void AtSubmit(Hook& hook) { submit_hooks_.Add(hook); }
+  // Before all of those.
+  void BeforeSubmit(Hook& hook) { submit_hooks_.AddFirst(hook); }
   void Arm(FdWatch& watch);
   void Disarm(FdWatch& watch);
   // Null if the thread sleeps in epoll. Its pointer may be read, not used, by any thread.
@@ -117,6 +119,7 @@ class IoThread {
   class HookList {
    public:
     void Add(Hook& hook);
+    void AddFirst(Hook& hook);
     void Run();
     bool empty() const { return first_ == nullptr; }
 

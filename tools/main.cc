@@ -7,6 +7,7 @@
 #include "tools/doctor_command.h"
 #include "tools/exit_codes.h"
 #include "tools/nearest.h"
+#include "tools/report_command.h"
 #include "tools/run_command.h"
 
 namespace {
@@ -17,6 +18,21 @@ constexpr char kExitCodes[] =
     "Exit codes: 0 the guest powered off, 1 failure at run time, 2 bad input, 3 the guest asked "
     "for a reboot, 4 the guest crashed.";
 
+constexpr char kReportHelp[] =
+    "The stages of a request, each from one stamp to the next:\n"
+    "  seen->taken           it waits for those before it, and its descriptor chain is read\n"
+    "  taken->submitted      it waits for those behind it in its batch\n"
+    "  submitted->completed  the host's storage has it\n"
+    "  completed->published  it waits for the others that completed, and is shown in the used "
+    "ring\n"
+    "  published->interrupt  the interrupt is signalled, where the driver wants one\n\n"
+    "Examples:\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
+    "  ringside report trace.jsonl\n"
+    "  ringside report trace.jsonl --svg latency.svg\n"
+    "  ringside report trace.jsonl --json | jq '.queues[0].total.p99_ns'\n\n"
+    "Exit codes: 0 done, 2 the file is no trace, is damaged, or cannot be read.";
+
 constexpr char kRunExamples[] =
     "Leave the console with Ctrl-].\n\n"
     "Examples:\n"
@@ -25,6 +41,7 @@ constexpr char kRunExamples[] =
     "      --cmdline 'console=ttyS0 root=/dev/vda rw'\n"
     "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz --disk path=/dev/nvme0n1 \\\n"
     "      --disk path=data.img,readonly=on,cache=writeback,queues=2 --stats\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
     "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n\n";
 
 // What the library has to say goes to stderr.
@@ -73,8 +90,22 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
       ->type_name("[FORMAT]")
       ->expected(0, 1)
       ->default_str("table");
+  run.add_option("--trace-latency", options.trace_latency,
+                 "stamp each disk request on its way, and write the newest 65536 of each queue at "
+                 "the end, for 'ringside report'")
+      ->type_name("FILE");
   run.add_flag("--timing", options.timing, "print start-up time and resident memory at the end");
   run.footer(std::string(kRunExamples) + kExitCodes);
+}
+
+void AddReportOptions(CLI::App& report, ringside::ReportOptions& options) {
+  report.add_option("FILE", options.file, "what 'ringside run --trace-latency' wrote")
+      ->required()
+      ->type_name("");
+  report.add_option("--svg", options.svg, "draw the latency profile into this file, too")
+      ->type_name("FILE");
+  report.add_flag("--json", options.json, "print everything as JSON instead of a table");
+  report.footer(kReportHelp);
 }
 
 // Every word that could stand where an unknown one was found.
@@ -123,6 +154,9 @@ int main(int argc, char** argv) {
                                   .serial = "stdio"};
   CLI::App* run = app.add_subcommand("run", "boot a kernel");
   AddRunOptions(*run, options);
+  ringside::ReportOptions report_options;
+  CLI::App* report = app.add_subcommand("report", "say where disk requests spent their time");
+  AddReportOptions(*report, report_options);
   CLI::App* doctor = app.add_subcommand("doctor", "say whether this host can run guests");
 
   try {
@@ -132,6 +166,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return ReportParseError(app, error, log);
   }
-  return doctor->parsed() ? ringside::DoctorCommand()
-                          : ringside::RunCommand(options, start_ns, log);
+  if (doctor->parsed()) return ringside::DoctorCommand();
+  if (report->parsed()) return ringside::ReportCommand(report_options, log);
+  return ringside::RunCommand(options, start_ns, log);
 }

@@ -19,7 +19,8 @@ struct RunOptions {
   std::string memory;  // a size
   std::string serial;  // stdio, file=PATH or none
   std::vector<std::string> disks;
-  std::string stats;  // empty, table or json
+  std::string stats;          // empty, table or json
+  std::string trace_latency;  // a file; empty: no trace
   bool timing = false;
 };
 

@@ -108,7 +108,8 @@ absl::Status Disks::Plug(uint32_t cpus, const GuestMemory& memory, PciPlatform& 
   for (Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
     const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
-                                 .queues = config.queues != 0 ? config.queues : queue_per_cpu};
+                                 .queues = config.queues != 0 ? config.queues : queue_per_cpu,
+                                 .trace_latency = config.trace_latency};
     disk.kicks.resize(blk.queues);
     disk.blk = std::make_unique<VirtioBlk>(*disk.device, memory,
                                            std::vector<IoThread*>{io_thread_.get()}, blk);
@@ -176,6 +177,22 @@ void Disks::Collect(MachineStatistics& statistics) {
                                    .turns = io_thread_->stats().turns.Get(),
                                    .sleeps = io_thread_->stats().sleeps.Get(),
                                    .io_uring_enters = uring != nullptr ? uring->enters() : 0});
+}
+
+std::vector<QueueLatencies> Disks::Latencies() const {
+  std::vector<QueueLatencies> latencies;
+  for (const Disk& disk : disks_) {
+    for (uint16_t queue = 0; queue < disk.blk->queue_count(); ++queue) {
+      const LatencyTrace* trace = disk.blk->trace(queue);
+      if (trace == nullptr) continue;
+      latencies.push_back({.disk = disk.name,
+                           .path = PathOf(disk.config),
+                           .queue = queue,
+                           .overwritten = trace->overwritten(),
+                           .records = trace->Records()});
+    }
+  }
+  return latencies;
 }
 
 }  // namespace ringside

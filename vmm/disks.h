@@ -30,8 +30,9 @@ namespace ringside {
 struct DiskConfig {
   std::variant<FileConfig, NullConfig> backend;  // where the bytes are
 
-  std::string serial;   // what the guest sees; empty: "disk0", "disk1", ...
-  uint16_t queues = 0;  // 0: as many as vCPUs, at most VirtioBlk::kMaxQueues
+  std::string serial;          // what the guest sees; empty: "disk0", "disk1", ...
+  uint16_t queues = 0;         // 0: as many as vCPUs, at most VirtioBlk::kMaxQueues
+  bool trace_latency = false;  // for Machine::Latencies
 };
 
 class Disks {
@@ -48,6 +49,8 @@ class Disks {
   void Stop();
   // Adds what is known here. Waits for the I/O thread's next turn.
   void Collect(MachineStatistics& statistics);
+  // Of the disks that were to be traced, by queue. After Stop.
+  std::vector<QueueLatencies> Latencies() const;
 
  private:
   struct Disk {

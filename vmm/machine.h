@@ -99,6 +99,8 @@ class Machine {
   bool console_spoken() const { return console_->spoken(); }
   // Also while it runs.
   MachineStatistics Statistics();
+  // Of the disks with DiskConfig::trace_latency, by queue. After Wait.
+  std::vector<QueueLatencies> Latencies() const { return disks_->Latencies(); }
 
  private:
   Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt);

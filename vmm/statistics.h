@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "devices/latency_trace.h"
+
 namespace ringside {
 
 struct QueueStatistics {
@@ -31,6 +33,15 @@ struct DiskStatistics {
   uint64_t retries = 0;
   uint64_t submit_calls = 0;
   std::vector<QueueStatistics> queues;
+};
+
+// When the newest requests of a queue passed which point (devices/latency_trace.h).
+struct QueueLatencies {
+  std::string disk;  // "disk0", ...
+  std::string path;
+  uint16_t queue = 0;
+  uint64_t overwritten = 0;            // older requests whose records were not kept
+  std::vector<LatencyRecord> records;  // in the order in which they were answered
 };
 
 struct IoThreadStatistics {

@@ -47,10 +47,16 @@ class VirtioBlkMemoryTest : public VirtioBlkFixture {
 };
 
 TEST_F(VirtioBlkMemoryTest, NothingIsAllocatedInTheSteadyState) {
-  for (const bool event_idx : {false, true}) {
-    Start({.driver = {
-               .queue = {.size = 64, .indirect = true, .event_idx = event_idx, .table_entries = 64},
-               .segment = 512}});
+  struct Form {
+    bool event_idx, trace_latency;
+  };
+  for (const Form form : {Form{false, false}, {true, false}, {true, true}}) {
+    Start({.driver = {.queue = {.size = 64,
+                                .indirect = true,
+                                .event_idx = form.event_idx,
+                                .table_entries = 64},
+                      .segment = 512},
+           .trace_latency = form.trace_latency});
     disk_->KeepRecords(false);
     const uint64_t at_start = AllocationsOfTheIoThread();
     RunEverything();

@@ -286,6 +286,22 @@ TEST_P(IoThreadHook, HooksRunInTheOrderTheyWereAskedFor) {
   EXPECT_EQ(order, "bca");
 }
 
+TEST_P(IoThreadHook, BeforeSubmitIsBeforeAllThatWereAskedForEarlier) {
+  std::string order;
+  TestHook a([&] { order += 'a'; }), b([&] { order += 'b'; }), c([&] { order += 'c'; });
+  for (const bool first : {false, true}) {
+    RunOn(*io_thread_, [&] {
+      if (!first) io_thread_->AtSubmit(a);
+      for (int i = 0; i < 2; ++i) io_thread_->BeforeSubmit(b);
+      io_thread_->AtSubmit(c);
+      if (first) io_thread_->AtSubmit(a);
+    });
+    LetTurn(*io_thread_, 2);
+    order += ' ';
+  }
+  EXPECT_EQ(order, "bac bca ");
+}
+
 TEST_P(IoThreadHook, FromItsRunItIsForTheNextTurnWhichComesByItself) {
   for (const bool publishes : {true, false}) {
     std::vector<uint64_t> turns;

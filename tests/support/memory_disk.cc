@@ -50,6 +50,8 @@ class MemoryDisk::Channel final : public BlockChannel {
     io_thread_.AtPublish(complete_);
   }
 
+  bool hands_over_at_once() const override { return disk_.at_once_; }
+
   void Complete(BlockRequest& request) {
     --in_flight_;
     disk_.Execute(request);

@@ -37,6 +37,7 @@ class MemoryDisk final : public BlockDevice {
   // Behaviour, from the next Submit on.
   void Hold(bool hold) { hold_ = hold; }
   void KeepRecords(bool keep) { keep_records_ = keep; }
+  void HandOverAtOnce(bool at_once) { at_once_ = at_once; }
   // Of every request: 0, or a positive errno.
   void FailWith(int error) { error_ = error; }
   // Called within Submit, on the channel's thread. To be set while nothing is submitted.
@@ -73,6 +74,7 @@ class MemoryDisk final : public BlockDevice {
   const BlockInfo info_;
   std::atomic<bool> hold_{false};
   std::atomic<bool> keep_records_{true};
+  std::atomic<bool> at_once_{false};
   std::atomic<int> error_{0};
   std::function<void()> on_submit_;
   std::atomic<size_t> channels_{0};

@@ -91,6 +91,7 @@ class VirtioBlkFixture : public ::testing::Test {
     BlkDriver::Options driver = {.queue = {.size = 64}};
     BlockInfo info = {.size = kDiskSize, .can_discard = true};
     std::string serial = "disk-0";
+    bool trace_latency = false;
   };
 
   ~VirtioBlkFixture() override {
@@ -107,9 +108,10 @@ class VirtioBlkFixture : public ::testing::Test {
     }
     std::vector<IoThread*> threads;
     for (const auto& thread : threads_) threads.push_back(thread.get());
-    device_ = std::make_unique<VirtioBlk>(
-        *disk_, *memory_, threads,
-        VirtioBlkConfig{.serial = setting.serial, .queues = setting.queues});
+    device_ = std::make_unique<VirtioBlk>(*disk_, *memory_, threads,
+                                          VirtioBlkConfig{.serial = setting.serial,
+                                                          .queues = setting.queues,
+                                                          .trace_latency = setting.trace_latency});
     MakeRigs();
   }
   // With rings of zeroes, as after any reset.

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -209,6 +210,84 @@ TEST_F(DiskCommandTest, CountsWhatTheGuestDid) {
   if (vcpu.contains("kernel_exits")) {  // those that came back to us are among KVM's
     EXPECT_GT(vcpu["kernel_exits"]["exits"], vcpu["exits"]["mmio"]);
   }
+}
+
+// ---- Latency trace ----
+
+TEST_F(DiskCommandTest, TracesEveryRequestInOrder) {
+  for (const char* aio : {"io_uring", "native", "threads"}) {
+    SCOPED_TRACE(aio);
+    const std::string path = MakeDisk("disk", 16 * kMiB);
+    const ProcessResult run = Run({"--disk", "path=" + path + ",aio=" + aio, "--stats", "json",
+                                   "--trace-latency", Path("trace")},
+                                  "disk=1 end=poweroff");
+    ASSERT_EQ(run.status, 0) << run.errors;
+    const nlohmann::json queue = nlohmann::json::parse(run.errors)["disks"][0]["queues"][0];
+    std::map<std::string, uint64_t> kinds;
+    uint64_t raised = 0;
+    std::ifstream trace(Path("trace"));
+    std::string line;
+    std::getline(trace, line);
+    EXPECT_EQ(nlohmann::json::parse(line)["records"], queue["requests"]);
+    std::getline(trace, line);
+    EXPECT_EQ(nlohmann::json::parse(line)["path"], path);
+    while (std::getline(trace, line)) {
+      const nlohmann::json record = nlohmann::json::parse(line);
+      const std::vector<int64_t> stamps(record.begin() + 3, record.end());
+      ASSERT_EQ(stamps.size(), 6u);
+      const bool interrupt = stamps.back() != 0;
+      raised += interrupt;
+      ++kinds[record[1].get<std::string>()];
+      EXPECT_TRUE(std::is_sorted(stamps.begin(), stamps.end() - (interrupt ? 0 : 1))) << line;
+    }
+    EXPECT_EQ(kinds["read"], queue["reads"]);
+    EXPECT_EQ(kinds["write"], queue["writes"]);
+    EXPECT_EQ(kinds["flush"], queue["flushes"]);
+    EXPECT_EQ(kinds["discard"], queue["discards"]);
+    EXPECT_EQ(kinds["other"], queue["others"]);
+    EXPECT_GE(raised, queue["interrupts"]) << "an interrupt is for one request or more";
+
+    const ProcessResult json =
+        RunProcess({RINGSIDE_COMMAND, "report", Path("trace"), "--json", "--svg", Path("svg")});
+    ASSERT_EQ(json.status, 0) << json.errors;
+    const nlohmann::json report = nlohmann::json::parse(json.output);
+    EXPECT_EQ(report["unordered"], 0);
+    EXPECT_EQ(report["queues"][0]["total"]["count"], queue["reads"]);
+    EXPECT_GT(std::filesystem::file_size(Path("svg")), 1000u);
+    EXPECT_THAT(RunProcess({RINGSIDE_COMMAND, "report", Path("trace")}).output,
+                HasSubstr("disk0 (" + path + ") queue 0, read: "));
+  }
+}
+
+TEST_F(DiskCommandTest, RefusesATraceThatCannotBe) {
+  const std::string disk = "path=" + MakeDisk("disk", kMiB);
+  ExpectRefused({"--trace-latency", Path("trace")}, "has nothing to trace; give a --disk");
+  ExpectRefused({"--disk", disk, "--trace-latency", "/nonexistent/trace"},
+                "--trace-latency cannot write '/nonexistent/trace': No such file or directory");
+  const ProcessResult full = Run({"--disk", disk, "--trace-latency", "/dev/full"});
+  EXPECT_EQ(full.status, 1);
+  EXPECT_THAT(full.errors, HasSubstr("--trace-latency could not write all of '/dev/full'"));
+}
+
+TEST_F(DiskCommandTest, ReportRefusesWhatIsNoTrace) {
+  const auto refused = [](const std::vector<std::string>& words, const std::string& says) {
+    std::vector<std::string> command = {RINGSIDE_COMMAND, "report"};
+    command.insert(command.end(), words.begin(), words.end());
+    const ProcessResult result = RunProcess(command);
+    EXPECT_EQ(result.status, 2);
+    EXPECT_EQ(result.output, "");
+    EXPECT_THAT(result.errors, StartsWith("ringside: error: "));
+    EXPECT_THAT(result.errors, HasSubstr(says));
+    EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
+  };
+  refused({RINGSIDE_GUEST_ELF}, "is no latency trace; give a file that --trace-latency wrote");
+  refused({"/nonexistent"}, "cannot open '/nonexistent'");
+  refused({}, "FILE is required");
+  const std::string path = Path("trace");
+  std::ofstream(path) << R"({"format":"ringside latency trace","version":1,"queues":0,"records":0})"
+                      << '\n';
+  refused({path, "--svg", "/nonexistent/svg"}, "--svg cannot write '/nonexistent/svg'");
+  EXPECT_EQ(RunProcess({RINGSIDE_COMMAND, "report", path}).output, "no request was recorded\n");
 }
 
 TEST_F(DiskCommandTest, PrintsATableForPeople) {

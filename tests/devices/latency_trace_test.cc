@@ -1,0 +1,178 @@
+#include "devices/latency_trace.h"
+
+#include <gtest/gtest.h>
+
+#include "base/clock.h"
+
+namespace ringside {
+namespace {
+
+using Interrupt = LatencyTrace::Interrupt;
+
+// What a queue and its I/O thread do.
+void Submit(LatencyTrace& trace) {
+  trace.submitted_hook().Run();
+}
+void RunOne(LatencyTrace& trace, uint16_t head, uint64_t bytes,
+            Interrupt interrupt = Interrupt::kRaised) {
+  trace.Seen();
+  trace.Taken(head, RequestKind::kRead, bytes);
+  trace.SubmitLater(head);
+  Submit(trace);
+  trace.Completed(head);
+  trace.Published();
+  trace.Finish(interrupt);
+}
+
+std::vector<uint64_t> Bytes(const LatencyTrace& trace) {
+  std::vector<uint64_t> bytes;
+  for (const LatencyRecord& record : trace.Records()) bytes.push_back(record.bytes);
+  return bytes;
+}
+
+bool Ordered(const LatencyRecord& record, LatencyPoint last = LatencyPoint::kInterrupt) {
+  return std::is_sorted(record.at_ns.begin(), record.at_ns.begin() + static_cast<int>(last) + 1);
+}
+
+TEST(LatencyTrace, StampsEachPointInOrder) {
+  const int64_t before_ns = MonotonicNs();
+  LatencyTrace trace(4);
+  RunOne(trace, 3, 512);
+  const std::vector<LatencyRecord> records = trace.Records();
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_EQ(records[0].kind, RequestKind::kRead);
+  EXPECT_EQ(records[0].bytes, 512u);
+  EXPECT_TRUE(Ordered(records[0]));
+  EXPECT_GE(records[0].at(LatencyPoint::kSeen), before_ns - 1000);
+  EXPECT_LE(records[0].at(LatencyPoint::kInterrupt), MonotonicNs() + 1000);
+}
+
+TEST(LatencyTrace, ABatchSharesWhatHappensToItAsAWhole) {
+  LatencyTrace trace(4);
+  trace.Seen();
+  for (const uint16_t head : {2, 0, 1}) {
+    trace.Taken(head, RequestKind::kWrite, head);
+    trace.SubmitLater(head);
+  }
+  Submit(trace);
+  for (const uint16_t head : {0, 1, 2}) trace.Completed(head);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  const std::vector<LatencyRecord> records = trace.Records();
+  ASSERT_EQ(Bytes(trace), (std::vector<uint64_t>{0, 1, 2})) << "as they were completed";
+  for (const LatencyRecord& record : records) {
+    EXPECT_TRUE(Ordered(record));
+    for (const auto point : {LatencyPoint::kSeen, LatencyPoint::kSubmitted,
+                             LatencyPoint::kPublished, LatencyPoint::kInterrupt}) {
+      EXPECT_EQ(record.at(point), records[0].at(point)) << LatencyPointName(point);
+    }
+  }
+  EXPECT_GE(records[0].at(LatencyPoint::kTaken), records[2].at(LatencyPoint::kTaken));
+}
+
+TEST(LatencyTrace, ARequestKeepsTheStampsOfItsOwnBatch) {
+  LatencyTrace trace(4);
+  trace.Seen();
+  trace.Taken(0, RequestKind::kRead, 100);
+  trace.SubmitLater(0);
+  Submit(trace);
+  trace.Seen();
+  trace.Taken(1, RequestKind::kRead, 101);
+  trace.SubmitLater(1);
+  Submit(trace);
+  trace.Completed(1);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  trace.Completed(0);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  const std::vector<LatencyRecord> records = trace.Records();
+  ASSERT_EQ(Bytes(trace), (std::vector<uint64_t>{101, 100}));
+  const int64_t second_seen_ns = records[0].at(LatencyPoint::kSeen);
+  EXPECT_LE(records[1].at(LatencyPoint::kSubmitted), second_seen_ns + 1);
+  EXPECT_GE(records[1].at(LatencyPoint::kCompleted), records[0].at(LatencyPoint::kInterrupt));
+  EXPECT_TRUE(Ordered(records[0]));
+  EXPECT_TRUE(Ordered(records[1]));
+}
+
+TEST(LatencyTrace, ASuppressedInterruptIsNone) {
+  LatencyTrace trace(4);
+  RunOne(trace, 0, 1, Interrupt::kSuppressed);
+  RunOne(trace, 0, 2);
+  const std::vector<LatencyRecord> records = trace.Records();
+  EXPECT_EQ(records[0].at(LatencyPoint::kInterrupt), 0);
+  EXPECT_TRUE(Ordered(records[0], LatencyPoint::kPublished));
+  EXPECT_NE(records[1].at(LatencyPoint::kInterrupt), 0);
+}
+
+TEST(LatencyTrace, WhatIsAnsweredAtOnceIsCompletedWhenTaken) {
+  LatencyTrace trace(4);
+  trace.Seen();
+  trace.Taken(0, RequestKind::kOther, 0);
+  trace.AnswerNow(0);
+  trace.Taken(1, RequestKind::kRead, 512);
+  trace.SubmitNow(1);
+  trace.Completed(1);
+  trace.Published();
+  trace.Finish(Interrupt::kSuppressed);
+  const std::vector<LatencyRecord> records = trace.Records();
+  ASSERT_EQ(records.size(), 2u);
+  EXPECT_EQ(records[0].at(LatencyPoint::kSubmitted), records[0].at(LatencyPoint::kTaken));
+  EXPECT_EQ(records[0].at(LatencyPoint::kCompleted), records[0].at(LatencyPoint::kTaken));
+  EXPECT_EQ(records[1].at(LatencyPoint::kSubmitted), records[1].at(LatencyPoint::kTaken));
+  EXPECT_TRUE(Ordered(records[1], LatencyPoint::kPublished));
+}
+
+TEST(LatencyTrace, TheNewestWinAndTheOthersAreCounted) {
+  LatencyTrace trace(4, /*capacity=*/3);
+  for (const uint64_t i : {1, 2, 3}) RunOne(trace, 0, i);
+  EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{1, 2, 3}));
+  EXPECT_EQ(trace.overwritten(), 0u);
+  RunOne(trace, 0, 4);
+  EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{2, 3, 4}));
+  EXPECT_EQ(trace.overwritten(), 1u);
+  for (uint64_t i = 5; i <= 100; ++i) RunOne(trace, 0, i);
+  EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{98, 99, 100}));
+  EXPECT_EQ(trace.overwritten(), 97u);
+}
+
+TEST(LatencyTrace, ABatchLargerThanTheRingLeavesItsEnd) {
+  LatencyTrace trace(8, /*capacity=*/3);
+  trace.Seen();
+  for (uint16_t head = 0; head < 8; ++head) {
+    trace.Taken(head, RequestKind::kFlush, head);
+    trace.AnswerNow(head);
+  }
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{5, 6, 7}));
+  EXPECT_EQ(trace.overwritten(), 5u);
+}
+
+TEST(LatencyTrace, ARestartForgetsWhatWasUnderWay) {
+  LatencyTrace trace(2);
+  RunOne(trace, 0, 1);
+  trace.Seen();
+  trace.Taken(0, RequestKind::kRead, 2);
+  trace.SubmitLater(0);
+  trace.Taken(1, RequestKind::kRead, 3);
+  trace.AnswerNow(1);
+  trace.Restart();
+  // As many as the queue has heads, again.
+  for (const uint16_t head : {0, 1}) {
+    trace.Taken(head, RequestKind::kRead, 4);
+    trace.SubmitLater(head);
+  }
+  Submit(trace);
+  for (const uint16_t head : {0, 1}) trace.Completed(head);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{1, 4, 4}));
+}
+
+TEST(LatencyTrace, NothingIsNoRecord) {
+  EXPECT_TRUE(LatencyTrace(4).Records().empty());
+}
+
+}  // namespace
+}  // namespace ringside

@@ -121,9 +121,7 @@ class MeasureTest : public ::testing::Test {
 
   MachineConfig Config(const std::string& command_line) const {
     MachineConfig config = GuestConfig(console_, command_line);
-    DiskConfig disk;
-    disk.file.path = image_.path();
-    config.disks = {disk};
+    config.disks = {{.backend = FileConfig{.path = image_.path()}}};
     return config;
   }
 

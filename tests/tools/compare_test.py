@@ -272,6 +272,13 @@ class Rounds(unittest.TestCase):
         self.assertEqual(len(self.boots), 2 + 1 + 2)
         self.assertEqual({sample["contestant"] for sample in rounds.samples}, {"Ringside"})
 
+    def test_a_failure_of_a_noisy_run_is_repeated_first(self):
+        self.during = [0.3, 0.3]
+        rounds = schedule_of([ShellContestant("", "broken")])
+        rounds.run()
+        self.assertEqual(len(self.boots), 1 + 3)
+        self.assertEqual(len(rounds.failures), 1)
+
     def test_a_noisy_run_is_repeated_and_forgotten(self):
         self.during = [0.3]
         rounds = schedule_of([self.a])

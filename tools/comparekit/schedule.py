@@ -30,13 +30,14 @@ def matches(name, pattern):
     return fnmatch.fnmatch(name.lower(), pattern.lower() + "*")
 
 
-def choose(contestants, only, skip):
-    """Returns those that --only and --skip leave."""
+def choose(contestants, only, skip, depths):
+    """Returns those that --only and --skip leave and that can be measured at any of the depths."""
     def chosen(contestant, patterns):
         return any(matches(contestant.name, pattern) for pattern in patterns)
 
     return [contestant for contestant in contestants
-            if (not only or chosen(contestant, only)) and not chosen(contestant, skip)]
+            if (not only or chosen(contestant, only)) and not chosen(contestant, skip)
+            and contestant.depths(depths)]
 
 
 def runs_of(contestants, targets):
@@ -46,9 +47,7 @@ def runs_of(contestants, targets):
 
 
 def jobs_of(contestant, settings):
-    if isinstance(contestant, HostEngine):
-        return len(contestant.depths(settings["depths"]))
-    return len(settings["depths"])
+    return len(contestant.depths(settings["depths"]))
 
 
 def runtime_ms(contestants, targets, settings, minutes):
@@ -160,12 +159,12 @@ class Schedule:
                  f"runtime={settings['runtime_ms']}ms", f"warmup={WARMUP_MS}ms",
                  f"wait={settings['wait']}"]
         if loop == "open":
-            words += [f"qd={_OPEN_LOOP_DEPTH}", "arrival=poisson",
+            words += [f"qd={min(_OPEN_LOOP_DEPTH, contestant.max_depth)}", "arrival=poisson",
                       "rate=" + ",".join(map(str, rates))]
         else:
-            words.append("qd=" + ",".join(map(str, settings["depths"])))
+            words.append("qd=" + ",".join(map(str, contestant.depths(settings["depths"]))))
         found = guest_run.run(contestant, target, words, seconds)
-        expected = len(rates) or len(settings["depths"])
+        expected = len(rates) or jobs_of(contestant, settings)
         if len(found[0]) != expected:
             raise MeasureError(f"{len(found[0])} jobs done, {expected} asked for")
         return found

@@ -81,7 +81,7 @@ class Output(unittest.TestCase):
                                r"\| +2\.00 \| +5\.00 \| +9\.00 \| +4\.00 \| +0\.500 \|")
         self.assertRegex(text, r"\| \*\*Ringside\*\* +\| +101 \(100\.\.102\) ")
         for words in ("Some CPU", "tools/compare --x", "2026-01-02", "missing: crosvm: build it",
-                      "psync at 1, libaio at 32", "commit abc", "- QEMU reads by hand."):
+                      "psync at 1; libaio at 32", "commit abc", "- QEMU reads by hand."):
             self.assertIn(words, text)
         self.assertNotIn("!", text)
 

@@ -193,10 +193,8 @@ class Fio(unittest.TestCase):
 
     def test_psync_is_for_one_in_flight(self):
         with mock.patch.object(host, "first_line", return_value="fio-3"):
-            names = lambda depths: [engine.name for engine in host.host_engines(depths)]
-            self.assertEqual(names((1, 32)), ["host psync", "host io_uring", "host libaio"])
-            self.assertEqual(names((32,)), ["host io_uring", "host libaio"])
-            psync, io_uring, _ = host.host_engines((1, 32))
+            psync, io_uring = map(host.HostEngine, ("psync", "io_uring"))
+        self.assertEqual(schedule.choose([psync, io_uring], [], [], (32,)), [io_uring])
         settings = {"rw": "randread", "rwmix": 70, "bs": "4k", "depths": (1, 32),
                     "runtime_ms": 100, "warmup_ms": 50}
         jobs = lambda engine: [word for word in engine.command(DISK, settings)
@@ -236,7 +234,7 @@ def schedule_of(found, **changes):
 
 class Rounds(unittest.TestCase):
     def setUp(self):
-        self.boots = []
+        self.boots, self.words = [], []
         self.before, self.during = [], []
         share = lambda shares: shares.pop(0) if shares else 0.0
         for name, replacement in (
@@ -251,6 +249,7 @@ class Rounds(unittest.TestCase):
     def boot(self, contestant, _target, words, _seconds):
         verify = "verify=1" in words
         self.boots.append((contestant.name, verify))
+        self.words += words
         if contestant.name == "broken" and not verify:
             raise MeasureError("fell over")
         rates = next((word[5:].split(",") for word in words if word.startswith("rate=")), None)
@@ -271,6 +270,13 @@ class Rounds(unittest.TestCase):
         self.assertEqual(rounds.failures, ["broken on disk, round 1: fell over"])
         self.assertEqual(len(self.boots), 2 + 1 + 2)
         self.assertEqual({sample["contestant"] for sample in rounds.samples}, {"Ringside"})
+
+    def test_a_failure_of_a_noisy_run_is_repeated_first(self):
+        self.during = [0.3, 0.3]
+        rounds = schedule_of([ShellContestant("", "broken")])
+        rounds.run()
+        self.assertEqual(len(self.boots), 1 + 3)
+        self.assertEqual(len(rounds.failures), 1)
 
     def test_a_noisy_run_is_repeated_and_forgotten(self):
         self.during = [0.3]
@@ -300,6 +306,15 @@ class Rounds(unittest.TestCase):
         rounds.run()
         self.assertEqual((len(self.boots), len(rounds.noise)), (1 + 2, 1))
 
+    def test_a_ring_with_less_room_is_asked_for_less(self):
+        self.a.max_depth = 85
+        rounds = schedule_of([self.a], rates=("500",))
+        rounds._settings["depths"] = (1, 2, 128)
+        rounds.run()
+        self.assertEqual(rounds.failures, [])
+        self.assertEqual([word for word in self.words if word.startswith("qd=")],
+                         ["qd=8", "qd=1,2", "qd=1,2", "qd=85", "qd=85"])
+
     def test_jobs_that_are_missing_are_a_failure(self):
         rounds = schedule_of([self.a])
         rounds._settings["depths"] = (1, 2, 4)
@@ -316,9 +331,9 @@ class Rounds(unittest.TestCase):
 
 class Choice(unittest.TestCase):
     def test_names_by_their_beginning_or_a_pattern(self):
-        found = [SimpleNamespace(name=name) for name in ("Ringside", "QEMU 7.2 native no poll",
-                                                         "QEMU 7.2 io_uring no poll")]
-        names = lambda only, skip: [one.name for one in schedule.choose(found, only, skip)]
+        found = [ShellContestant("", name) for name in ("Ringside", "QEMU 7.2 native no poll",
+                                                        "QEMU 7.2 io_uring no poll")]
+        names = lambda only, skip: [one.name for one in schedule.choose(found, only, skip, (1,))]
         self.assertEqual(len(names([], [])), 3)
         self.assertEqual(names(["qemu*native"], []), ["QEMU 7.2 native no poll"])
         self.assertEqual(names([], ["QEMU"]), ["Ringside"])

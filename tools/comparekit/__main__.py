@@ -10,7 +10,7 @@ from . import lab, machine_info, options as command_line, plots, schedule, table
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
 from .contestants import GUEST, entry, find_contestants, need
-from .host import host_engines
+from .host import HostEngine
 from .targets import Targets
 
 FORMAT = 1
@@ -23,8 +23,8 @@ def compare(arguments):
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         raise BadInput("'/dev/kvm' cannot be opened: 'ringside doctor' says what to do about it")
     found, missing = find_contestants(options)
-    found += host_engines(options.depths)
-    contestants = schedule.choose(found, options.only, options.skip)
+    found += [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")]
+    contestants = schedule.choose(found, options.only, options.skip, options.depths)
     if not contestants:
         raise BadInput("--only and --skip leave nobody; there are: "
                        + ", ".join(contestant.name for contestant in found))

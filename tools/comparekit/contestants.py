@@ -18,6 +18,8 @@ GUEST = RELEASE_DIRECTORY / "tests" / "guest" / "guest.elf"
 QEMU = "qemu-system-x86_64"
 MEMORY_MIB = 512
 QUEUE_SIZE = 256
+# A request takes three descriptors in the ring itself where there are no indirect ones.
+MAX_DEPTH_WITHOUT_INDIRECT = QUEUE_SIZE // 3
 
 _SYS_IO_URING_SETUP = 425
 
@@ -29,6 +31,7 @@ class Contestant:
     note = ""           # What a reader of the table has to know.
     end = "poweroff"    # The guest's word that makes it exit by itself.
     exit_status = 0     # With which it does; None: any.
+    max_depth = QUEUE_SIZE
 
     def __init__(self, name, program, version):
         self.name = name
@@ -38,6 +41,10 @@ class Contestant:
     def serves(self, _target):
         """Whether it can be measured on that target at all."""
         return True
+
+    def depths(self, depths):
+        """Those of `depths` that it has room for."""
+        return [depth for depth in depths if depth <= self.max_depth]
 
     def command(self, target, command_line, scratch):
         """The words to start it; `scratch` is a directory for what it has to be given in files."""
@@ -134,8 +141,9 @@ class Firecracker(Contestant):
 
     family = "Firecracker"
     end = "reset"
+    max_depth = MAX_DEPTH_WITHOUT_INDIRECT
     note = ("has no O_DIRECT: it reads through the host's page cache, which holds nothing of the "
-            "file when a run starts")
+            f"file when a run starts. Its ring has room for {max_depth} requests")
 
     def __init__(self, program, engine):
         super().__init__(f"Firecracker {engine}", program, first_line([program, "--version"]))
@@ -182,6 +190,8 @@ class CloudHypervisor(Contestant):
 
 class Crosvm(Contestant):
     family = "crosvm"
+    max_depth = MAX_DEPTH_WITHOUT_INDIRECT
+    note = f"has room for {max_depth} requests in its ring"
     end = "reset"
     exit_status = None
 

@@ -17,12 +17,6 @@ _PERCENTILES = {"p50": "50.000000", "p90": "90.000000", "p99": "99.000000", "p99
                 "p9999": "99.990000"}
 
 
-def host_engines(depths):
-    """psync has one request in flight, whatever the depth."""
-    return [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")
-            if engine != "psync" or 1 in depths]
-
-
 class HostEngine:
     """One engine of fio, at every depth in one start of it."""
 
@@ -40,7 +34,8 @@ class HostEngine:
         return not target.is_null and (target.direct or self.engine != "libaio")
 
     def depths(self, depths):
-        return [1] if self.engine == "psync" else depths
+        """psync has one request in flight, whatever it is asked for."""
+        return [depth for depth in depths if depth == 1 or self.engine != "psync"]
 
     def command(self, target, settings):
         words = [FIO, "--output-format=json", f"--filename={target.path}",

@@ -30,13 +30,14 @@ def matches(name, pattern):
     return fnmatch.fnmatch(name.lower(), pattern.lower() + "*")
 
 
-def choose(contestants, only, skip):
-    """Returns those that --only and --skip leave."""
+def choose(contestants, only, skip, depths):
+    """Returns those that --only and --skip leave and that can be measured at any of the depths."""
     def chosen(contestant, patterns):
         return any(matches(contestant.name, pattern) for pattern in patterns)
 
     return [contestant for contestant in contestants
-            if (not only or chosen(contestant, only)) and not chosen(contestant, skip)]
+            if (not only or chosen(contestant, only)) and not chosen(contestant, skip)
+            and contestant.depths(depths)]
 
 
 def runs_of(contestants, targets):
@@ -46,9 +47,7 @@ def runs_of(contestants, targets):
 
 
 def jobs_of(contestant, settings):
-    if isinstance(contestant, HostEngine):
-        return len(contestant.depths(settings["depths"]))
-    return len(settings["depths"])
+    return len(contestant.depths(settings["depths"]))
 
 
 def runtime_ms(contestants, targets, settings, minutes):
@@ -113,8 +112,10 @@ class Schedule:
         self._progress.show(f"checking {contestant.name} on {target.name}")
         words = ["rw=randrw", "verify=1", "bs=4k", "qd=8", f"runtime={_VERIFY_MS}ms",
                  f"size={_VERIFY_SIZE_MIB}M", f"wait={self._settings['wait']}"]
-        self._attempt(target, contestant, "verify pass",
-                      lambda: guest_run.run(contestant, target, words, _VERIFY_MS / 1000))
+        try:
+            guest_run.run(contestant, target, words, _VERIFY_MS / 1000)
+        except MeasureError as error:
+            self._fail(target, contestant, "verify pass", error)
         self._progress.advance(_RUN_OVERHEAD_S)
 
     def _measure(self, number, target, contestant, loop, rates=()):
@@ -128,14 +129,14 @@ class Schedule:
             noisy = self._wait_for_quiet()
             target.drop_cache()
             use = cpu.MachineUse()
-            result = self._attempt(target, contestant, f"round {number + 1}",
-                                   lambda: self._jobs(target, contestant, loop, rates, seconds))
-            if result is None:
-                return
+            result, failure = self._try(target, contestant, loop, rates, seconds)
             noisy = noisy or self._noise_during(use)
             if noisy is None or self._patience_s <= 0:
                 break
             self._patience_s -= seconds
+        if failure is not None:
+            self._fail(target, contestant, f"round {number + 1}", failure)
+            return
         jobs, own = result
         self.samples.append({"target": target.name, "contestant": contestant.name, "round": number,
                              "loop": loop, "noisy": noisy, "jobs": jobs, "self": own})
@@ -143,7 +144,14 @@ class Schedule:
             self.noise.append(f"{text}: {noisy}")
         self._progress.advance(_RUN_OVERHEAD_S + len(jobs) * _JOB_OVERHEAD_S + seconds)
 
-    def _jobs(self, target, contestant, loop, rates, seconds):
+    def _try(self, *arguments):
+        """Returns (what one run gave, None), or (None, why it measured nothing)."""
+        try:
+            return self._run(*arguments), None
+        except MeasureError as error:
+            return None, error  # On a busy machine it may be the others' fault: it is repeated.
+
+    def _run(self, target, contestant, loop, rates, seconds):
         settings = self._settings
         if isinstance(contestant, HostEngine):
             return contestant.run(target, settings, seconds), {}
@@ -151,26 +159,21 @@ class Schedule:
                  f"runtime={settings['runtime_ms']}ms", f"warmup={WARMUP_MS}ms",
                  f"wait={settings['wait']}"]
         if loop == "open":
-            words += [f"qd={_OPEN_LOOP_DEPTH}", "arrival=poisson",
+            words += [f"qd={min(_OPEN_LOOP_DEPTH, contestant.max_depth)}", "arrival=poisson",
                       "rate=" + ",".join(map(str, rates))]
         else:
-            words.append("qd=" + ",".join(map(str, settings["depths"])))
+            words.append("qd=" + ",".join(map(str, contestant.depths(settings["depths"]))))
         found = guest_run.run(contestant, target, words, seconds)
-        expected = len(rates) or len(settings["depths"])
+        expected = len(rates) or jobs_of(contestant, settings)
         if len(found[0]) != expected:
             raise MeasureError(f"{len(found[0])} jobs done, {expected} asked for")
         return found
 
-    def _attempt(self, target, contestant, what, action):
-        """Returns what `action` returns; None, with a failure noted, if it measured nothing."""
-        try:
-            return action()
-        except MeasureError as error:
-            self._failed.add((target.name, contestant.name))
-            text = f"{contestant.name} on {target.name}, {what}: {error}"
-            self.failures.append(text)
-            self._progress.note(f"FAILED {text}")
-            return None
+    def _fail(self, target, contestant, what, error):
+        """It is left out from here on, on that target."""
+        self._failed.add((target.name, contestant.name))
+        self.failures.append(f"{contestant.name} on {target.name}, {what}: {error}")
+        self._progress.note(f"FAILED {self.failures[-1]}")
 
     def _wait_for_quiet(self):
         start = time.monotonic()

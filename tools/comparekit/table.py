@@ -127,13 +127,19 @@ def _footnotes(results):
     for target in results["targets"]:
         for row in summary.rows(results, target["name"]):
             if row.family in summary.BEST_OF:
-                ways = ", ".join(f"{point.by.removeprefix(row.name + ' ')} at {depth}"
-                                 for depth, point in row.points.items())
-                lines.append(f"- {row.name} on {target['name']}: its best engine, {ways}.")
+                lines.append(f"- {row.name} on {target['name']}: its best engine, {_engines(row)}.")
         lines += _own_counters(results, target["name"])
-    notes = {contestant["family"]: contestant["note"] for contestant in results["contestants"]}
+    notes = {contestant["family"]: contestant.get("note") for contestant in results["contestants"]}
     lines += [f"- {family} {note}." for family, note in notes.items() if note]
     return "\n\n".join([_LEGEND, "\n".join(lines)])
+
+
+def _engines(row):
+    """Which one was the best at which depths."""
+    depths = {}
+    for depth, point in row.points.items():
+        depths.setdefault(point.by.removeprefix(row.name + " "), []).append(str(depth))
+    return "; ".join(f"{engine} at {', '.join(found)}" for engine, found in depths.items())
 
 
 def _own_counters(results, target):

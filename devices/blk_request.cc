@@ -41,6 +41,11 @@ uint64_t Total(std::span<const Segment> segments) {
 // False if there are fewer.
 template <typename T>
 bool TakeFront(std::span<Segment>& segments, T& value) {
+  if (!segments.empty() && segments.front().length == sizeof value) {  // as every driver has it
+    value = ReadOnce<T>(segments.front().host);
+    segments = segments.subspan(1);
+    return true;
+  }
   auto* out = reinterpret_cast<std::byte*>(&value);
   size_t missing = sizeof value;
   while (missing > 0) {

@@ -33,7 +33,8 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const
                                 .size = range.size,
                                 .host = static_cast<std::byte*>(host),
                                 .fd = memory->fd_.get(),
-                                .fd_offset = offset});
+                                .fd_offset = offset,
+                                .index = static_cast<uint16_t>(memory->regions_.size())});
     offset += range.size;
   }
   return memory;

@@ -25,6 +25,7 @@ struct MemoryRegion {
   std::byte* host;     // where guest_address is mapped
   int fd;              // memfd behind the mapping
   uint64_t fd_offset;  // of guest_address in fd
+  uint16_t index;      // among all regions
 };
 
 // A copy of what the guest has there now. What is checked is what is used: the compiler may not
@@ -34,7 +35,11 @@ T ReadOnce(const std::byte* host) {
   static_assert(std::is_trivially_copyable_v<T>);
   T value;
   std::memcpy(&value, host, sizeof value);
-  asm volatile("" : "+m"(value));
+  if constexpr (std::is_integral_v<T>) {
+    asm volatile("" : "+r"(value));
+  } else {
+    asm volatile("" : "+m"(value));
+  }
   return value;
 }
 

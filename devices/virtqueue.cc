@@ -111,7 +111,12 @@ class Virtqueue::Table {
   bool Get(uint32_t index, Descriptor& descriptor) {
     if (index >= count_ || left_ == 0) return false;
     --left_;
-    descriptor = ReadOnce<Descriptor>(host_ + kDescriptorSize * index);
+    const std::byte* host = host_ + kDescriptorSize * index;
+    descriptor.address = ReadOnce<uint64_t>(host);
+    const auto rest = ReadOnce<uint64_t>(host + 8);
+    descriptor.length = static_cast<uint32_t>(rest);
+    descriptor.flags = static_cast<uint16_t>(rest >> 32);
+    descriptor.next = static_cast<uint16_t>(rest >> 48);
     return true;
   }
 
@@ -120,6 +125,29 @@ class Virtqueue::Table {
   uint32_t left_;
   uint32_t count_;
 };
+
+inline bool Virtqueue::AddBuffer(const Descriptor& descriptor, ChainBuffers& buffers) {
+  const bool writable = (descriptor.flags & kDescWrite) != 0;
+  const MemoryRegion* region = memory_.Region(descriptor.address, descriptor.length);
+  chain_bytes_ += descriptor.length;
+  if (region == nullptr || descriptor.length == 0) {
+    return Break("a buffer is empty or lies outside memory");
+  }
+  if (buffers.count_ == ChainBuffers::kMax || chain_bytes_ >= kMaxChainBytes) {
+    return Break("a descriptor chain is too long");
+  }
+  if (!writable) {
+    if (buffers.readable_ != buffers.count_) {
+      return Break("a buffer to read follows one to write");  // section 2.7.4.2
+    }
+    ++buffers.readable_;
+  }
+  buffers.segments_[buffers.count_++] = {
+      .host = region->host + (descriptor.address - region->guest_address),
+      .length = descriptor.length,
+      .region = region->index};
+  return true;
+}
 
 bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
   buffers.count_ = buffers.readable_ = 0;
@@ -152,29 +180,6 @@ bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
     if (!has_next) return true;
     index = descriptor.next;
   }
-}
-
-bool Virtqueue::AddBuffer(const Descriptor& descriptor, ChainBuffers& buffers) {
-  const bool writable = (descriptor.flags & kDescWrite) != 0;
-  const MemoryRegion* region = memory_.Region(descriptor.address, descriptor.length);
-  chain_bytes_ += descriptor.length;
-  if (region == nullptr || descriptor.length == 0) {
-    return Break("a buffer is empty or lies outside memory");
-  }
-  if (buffers.count_ == ChainBuffers::kMax || chain_bytes_ >= kMaxChainBytes) {
-    return Break("a descriptor chain is too long");
-  }
-  if (!writable) {
-    if (buffers.readable_ != buffers.count_) {
-      return Break("a buffer to read follows one to write");  // section 2.7.4.2
-    }
-    ++buffers.readable_;
-  }
-  buffers.segments_[buffers.count_++] = {
-      .host = region->host + (descriptor.address - region->guest_address),
-      .length = descriptor.length,
-      .region = static_cast<uint16_t>(region - memory_.regions().data())};
-  return true;
 }
 
 void Virtqueue::Return(DescriptorChain chain, uint32_t written) {

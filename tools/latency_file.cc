@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sys/stat.h>
 
 #include "base/status.h"
 
@@ -13,6 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "ringside latency trace";
+constexpr char kBeginning[] = "{\"format\":\"ringside latency trace\"";
 constexpr uint64_t kVersion = 1;
 constexpr size_t kColumns = 3 + kLatencyPoints;
 constexpr size_t kMaxLine = 1 << 16;  // more than the longest path takes
@@ -136,6 +138,16 @@ class Reader {
 };
 
 }  // namespace
+
+bool MayHoldLatencies(const std::string& path) {
+  struct stat found;
+  if (stat(path.c_str(), &found) != 0) return true;  // opening it will tell
+  if (S_ISBLK(found.st_mode)) return false;
+  if (!S_ISREG(found.st_mode) || found.st_size == 0) return true;
+  std::string beginning(sizeof kBeginning - 1, '\0');
+  std::ifstream(path).read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
+  return beginning == kBeginning;
+}
 
 void WriteLatencies(const std::vector<QueueLatencies>& queues, std::ostream& file) {
   size_t total = 0;

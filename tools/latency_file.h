@@ -21,6 +21,9 @@
 
 namespace ringside {
 
+// Whether nothing of another kind would be lost by writing a trace there: no file, an empty one, a
+// trace, or what keeps nothing, like a pipe.
+bool MayHoldLatencies(const std::string& path);
 // The stream tells whether it worked.
 void WriteLatencies(const std::vector<QueueLatencies>& queues, std::ostream& file);
 absl::StatusOr<std::vector<QueueLatencies>> ReadLatencies(const std::string& path);

@@ -106,6 +106,12 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
 absl::StatusOr<std::ofstream> OpenTrace(const std::string& path) {
   std::ofstream file;
   if (path.empty()) return file;
+  if (!MayHoldLatencies(path)) {
+    return BadInput(
+        "--trace-latency '%s' holds something else, which would be lost; give another "
+        "file",
+        path);
+  }
   file.open(path);
   if (file.is_open()) return file;
   const absl::Status status =

@@ -264,6 +264,9 @@ TEST_F(DiskCommandTest, RefusesATraceThatCannotBe) {
   ExpectRefused({"--trace-latency", Path("trace")}, "has nothing to trace; give a --disk");
   ExpectRefused({"--disk", disk, "--trace-latency", "/nonexistent/trace"},
                 "--trace-latency cannot write '/nonexistent/trace': No such file or directory");
+  ExpectRefused({"--disk", disk, "--trace-latency", Path("disk")},
+                "holds something else, which would be lost; give another file");
+  EXPECT_EQ(std::filesystem::file_size(Path("disk")), kMiB);
   const ProcessResult full = Run({"--disk", disk, "--trace-latency", "/dev/full"});
   EXPECT_EQ(full.status, 1);
   EXPECT_THAT(full.errors, HasSubstr("--trace-latency could not write all of '/dev/full'"));

@@ -231,7 +231,7 @@ TEST_F(DiskMachineTest, StatisticsMayBeReadWhileTheGuestKicks) {
 TEST_F(DiskMachineTest, ADiskWithoutAStorageServesRequestsPolledAndByInterrupt) {
   for (const std::string wait : {"poll", "irq"}) {
     const TestConsole console;
-    MachineConfig config = GuestConfig(console, "rw=randrw qd=1,32 runtime=20ms wait=" + wait);
+    MachineConfig config = GuestConfig(console, "rw=randrw qd=1,32 runtime=200ms wait=" + wait);
     config.disks = {{.backend = NullConfig{.size = kMiB << 10}}};
     absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
     ASSERT_TRUE(machine.ok()) << machine.status();

@@ -164,7 +164,7 @@ void ExpectSound(const nlohmann::json& job) {
 }
 
 TEST_F(MeasureTest, EveryDepthOfAListIsAJob) {
-  const auto jobs = RunWell("rw=randread qd=1,8,85 runtime=150ms warmup=5ms");
+  const auto jobs = RunWell("rw=randread qd=1,8,85 runtime=300ms warmup=5ms");
   ASSERT_EQ(jobs.size(), 3u);
   for (const nlohmann::json& job : jobs) ExpectSound(job);
   EXPECT_EQ(jobs[0]["qd"], 1u);
@@ -183,7 +183,7 @@ class PatternTest : public MeasureTest, public ::testing::WithParamInterface<con
 
 TEST_P(PatternTest, EveryByteIsVerified) {
   const auto jobs = RunWell(std::string("rw=") + GetParam() +
-                            " verify=1 size=1M bs=4k qd=1,16 runtime=60ms warmup=5ms");
+                            " verify=1 size=1M bs=4k qd=1,16 runtime=200ms warmup=5ms");
   ASSERT_EQ(jobs.size(), 2u);
   for (const nlohmann::json& job : jobs) ExpectSound(job);
   const std::string name = GetParam();
@@ -211,7 +211,7 @@ TEST_F(MeasureTest, AnImageThatChangesUnderTheGuestIsNoticed) {
 }
 
 TEST_F(MeasureTest, ByInterruptEveryWaitThatSleptHadOne) {
-  const auto jobs = RunWell("rw=randread qd=1 runtime=50ms wait=irq");
+  const auto jobs = RunWell("rw=randread qd=1 runtime=300ms wait=irq");
   ASSERT_EQ(jobs.size(), 1u);
   ExpectSound(jobs[0]);
   // A completion that was there already when the driver had asked needs none.
@@ -232,7 +232,7 @@ TEST_F(MeasureTest, AnOpenLoopKeepsItsRate) {
 }
 
 TEST_F(MeasureTest, QueuesRunOnProcessorsOfTheirOwn) {
-  MachineConfig config = Config("rw=randrw verify=1 size=2M qd=4 queues=2 runtime=60ms");
+  MachineConfig config = Config("rw=randrw verify=1 size=2M qd=4 queues=2 runtime=300ms");
   config.cpus = 2;
   config.disks[0].queues = 2;
   auto machine = Machine::Create(config);
@@ -248,14 +248,14 @@ TEST_F(MeasureTest, QueuesRunOnProcessorsOfTheirOwn) {
 
 // As a queue in front of the disk would: what cannot be served piles up, and its waiting counts.
 TEST_F(MeasureTest, AnOpenLoopBeyondWhatTheDiskCanDoIsLate) {
-  const auto jobs = RunWell("rw=randread qd=1 runtime=50ms warmup=1ms rate=10000000");
+  const auto jobs = RunWell("rw=randread qd=1 runtime=200ms warmup=1ms rate=10000000");
   ASSERT_EQ(jobs.size(), 1u);
   EXPECT_GT(jobs[0]["late"], 0u);
   EXPECT_GT(jobs[0]["latency_ns"]["p50"], 10'000'000u);
 }
 
 TEST_F(MeasureTest, TheDeviceCountsTheSameKicks) {
-  auto machine = Machine::Create(Config("rw=randread qd=1 runtime=50ms warmup=0ms"));
+  auto machine = Machine::Create(Config("rw=randread qd=1 runtime=300ms warmup=0ms"));
   ASSERT_TRUE(machine.ok()) << machine.status();
   ASSERT_TRUE((*machine)->Start().ok());
   (*machine)->Wait();

@@ -75,7 +75,7 @@ class OwnDeviceTest : public ::testing::Test {
 };
 
 TEST_F(OwnDeviceTest, TheGuestUsesIt) {
-  MachineConfig config = GuestConfig(console_, "rw=randread qd=4 runtime=20ms wait=irq");
+  MachineConfig config = GuestConfig(console_, "rw=randread qd=4 runtime=300ms wait=irq");
   config.devices = {Device()};
   const GuestRun run = RunGuest(config, console_);
   EXPECT_EQ(run.end.kind, EndKind::kPowerOff) << run.end.detail;

@@ -128,7 +128,8 @@ class CeilingTest : public ::testing::Test {
                            int least) {
     for (const std::string wait : {" wait=poll", " wait=irq"}) {
       std::vector<std::string> options = disk;
-      options.insert(options.end(), {"--cmdline", jobs + wait + " qd=1,32 runtime=200ms warmup=1ms"});
+      options.insert(options.end(),
+                     {"--cmdline", jobs + wait + " qd=1,32 runtime=200ms warmup=1ms"});
       const ProcessResult result = Run(options);
       ASSERT_EQ(result.status, 0) << result.errors;
       EXPECT_THAT(result.output, Not(HasSubstr("FAIL")));

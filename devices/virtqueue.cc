@@ -81,6 +81,7 @@ size_t Virtqueue::Take(std::span<DescriptorChain> chains) {
     Break("the available index jumped beyond the queue");
     return 0;
   }
+  memory_.HeardFromGuest();
   const size_t count = std::min<size_t>(available, chains.size());
   for (size_t i = 0; i < count; ++i) {
     const size_t entry = next_available_ & (size_ - 1u);
@@ -194,6 +195,7 @@ void Virtqueue::Return(DescriptorChain chain, uint32_t written) {
 bool Virtqueue::Publish() {
   const uint16_t old_index = std::exchange(published_, next_used_);
   if (old_index == next_used_) return false;
+  memory_.ShownToGuest();
   // Release: the driver sees the elements and the data before the index; pairs with its barrier
   // after reading the index (section 2.7.14).
   Shared16(used_ + kIndexOffset).store(next_used_, std::memory_order_release);

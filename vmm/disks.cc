@@ -132,7 +132,7 @@ void Disks::Stop() {
 // eventfd might never have woken it.
 void Disks::TakeKicks() {
   for (Disk& disk : disks_) {
-    for (uint16_t index = 0; index < disk.kicks.size(); ++index) {
+    for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
       disk.kicks[index] += disk.pci->transport().kick(index).Clear();
     }
   }

@@ -22,6 +22,10 @@ from .qemu import qemu_command
 CHUNK_BYTES = select.PIPE_BUF
 STDIN, STDOUT, STDERR = 0, 1, 2
 
+# L1 sends a sign of life from each processor every other second. The emulator now and then leaves
+# one without its timer interrupts, and whatever waits there waits for ever.
+SILENCE_SECONDS = 45
+
 # Numbers of the virtio ports, as run.sh knows them; port 0 has to be the console.
 PORTS = {"console": 0, "control": 1, "stdin": 2, "stdout": 3, "stderr": 4}
 
@@ -30,7 +34,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class L1Stopped(LabError):
-    """L1 is gone before the command has ended."""
+    """L1, or one of its processors, is gone before the command has ended."""
 
 
 class TimeLimit(Exception):
@@ -89,11 +93,12 @@ class MarkedStream:
 class Machine:
     """One run of L1. A context manager: after it, QEMU is gone and our terminal is as before."""
 
-    def __init__(self, arguments, streams, marker, verbose, time_limit):
+    def __init__(self, arguments, streams, marker, verbose, time_limit, processors):
         self._streams = streams
         self._verbose = verbose
         self._time_limit = time_limit
         self._deadline = time.monotonic() + time_limit if time_limit else None
+        self._alive = dict.fromkeys(range(processors), time.monotonic())
         self._saved_terminal = None
         self._stdin_open = not streams.terminal
         self._pending_input = b""
@@ -189,15 +194,27 @@ class Machine:
                 self._sources[source]()
         if writable:
             self._send_input()
+        # After reading, so that nothing is held against L1 when we were stopped ourselves (^Z).
+        self._check_signs_of_life()
 
     def _time_left(self):
+        silent_at = min(self._alive.values()) + SILENCE_SECONDS
         if self._deadline is None:
-            return None
+            return max(0, silent_at - time.monotonic())
         left = self._deadline - time.monotonic()
         if left <= 0:
-            where = "the command was still running" if self.started else "L1 had not come up"
-            raise TimeLimit(f"time limit of {self._time_limit:g} s reached (--timeout), {where}")
-        return left
+            raise TimeLimit(f"time limit of {self._time_limit:g} s reached (--timeout), "
+                            f"{self._where()}")
+        return min(left, max(0, silent_at - time.monotonic()))
+
+    def _where(self):
+        return "the command was still running" if self.started else "L1 had not come up"
+
+    def _check_signs_of_life(self):
+        for processor, last in self._alive.items():
+            if time.monotonic() >= last + SILENCE_SECONDS:
+                raise L1Stopped(f"L1's processor {processor} gave no sign of life for "
+                                f"{SILENCE_SECONDS} s, {self._where()}")
 
     def _receive(self, source):
         """Returns what has arrived; at the end, which is QEMU's end, stops listening."""
@@ -219,7 +236,9 @@ class Machine:
         received = self._control_line + self._receive(self._control)
         *lines, self._control_line = received.split(b"\n")
         for word, *values in (line.decode().split() for line in lines):
-            if word == "started":
+            if word == "alive":
+                self._alive[int(values[0])] = time.monotonic()
+            elif word == "started":
                 self._command_started()
             elif word == "missing":
                 self.missing_results.add(int(values[0]))

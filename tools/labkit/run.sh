@@ -1,9 +1,9 @@
 #!/bin/busybox sh
 # Process 1 of L1 once the lab's disk is the root: runs the command, reports how it ended.
 #
-# /dev/vport0p1 is the control port. Lines sent: "started", "missing N" (no file for the Nth
-# --get), "exit STATUS". Each output stream ends with the marker, so that the lab knows when it has
-# got all of it.
+# /dev/vport0p1 is the control port. Lines sent: "alive N" (processor N, every other second),
+# "started", "missing N" (no file for the Nth --get), "exit STATUS". Each output stream ends with the
+# marker, so that the lab knows when it has got all of it.
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root
 /bin/busybox --install -s 2>/dev/null
@@ -33,11 +33,19 @@ await_port() {
 await_port /dev/vport0p1
 exec 9>/dev/vport0p1
 
+pulses=
+processor=0
+while [ $processor -lt "$(nproc)" ]; do
+	taskset -c $processor sh -c "while echo alive $processor; do sleep 2; done" >&9 &
+	pulses="$pulses $!"
+	processor=$((processor + 1))
+done
+
 # Nothing the command left running may write to its output after the end, or keep it open.
 kill_all_but() {
 	for process in /proc/[0-9]*; do
 		process=${process#/proc/}
-		case " 1 $* " in
+		case " 1 $pulses $* " in
 		*" $process "*) ;;
 		*) kill -9 "$process" 2>/dev/null ;;
 		esac

@@ -2,13 +2,15 @@
 
 #include <cerrno>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
 #include "base/thread.h"
 
 namespace ringside {
 
-absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter) {
+absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
+                                                          const PollConfig& poll) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return ErrnoError(errno, "cannot create an epoll", "raise 'ulimit -n'");
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
@@ -16,7 +18,7 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.fd(), &event) != 0) {
     return ErrnoError(errno, "cannot watch an eventfd");
   }
-  std::unique_ptr<IoThread> io_thread(new IoThread(std::move(epoll), std::move(wake)));
+  std::unique_ptr<IoThread> io_thread(new IoThread(std::move(epoll), std::move(wake), poll));
   IoThread* const self = io_thread.get();
   if (waiter == Waiter::kEpoll) {
     RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self] { self->Loop(); }));
@@ -45,8 +47,8 @@ absl::Status IoThread::StartUring() {
   return absl::OkStatus();
 }
 
-IoThread::IoThread(UniqueFd epoll, EventFd wake)
-    : epoll_(std::move(epoll)), wake_(std::move(wake)) {}
+IoThread::IoThread(UniqueFd epoll, EventFd wake, const PollConfig& poll)
+    : epoll_(std::move(epoll)), wake_(std::move(wake)), policy_(PollPolicy::Create(poll)) {}
 
 IoThread::~IoThread() {
   if (!thread_.joinable()) return;
@@ -79,7 +81,7 @@ void IoThread::Loop() {
     publish_hooks_.Run();
     RunSources(Phase::kSubmit);
     submit_hooks_.Run();
-    if (!stop_) Sleep();
+    if (!stop_) WaitForWork();
   }
 }
 
@@ -209,20 +211,65 @@ void IoThread::PrepareToSleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-void IoThread::Sleep() {
-  bool idle = !HasWork();
-  if (idle) {
-    PrepareToSleep();
-    idle = !HasWork();
+void IoThread::WaitForWork() {
+  if (HasWork()) return Wait(false);
+  if (policy_ == nullptr) return Sleep();
+  const int64_t spin_ns = policy_->SpinNs();
+  const int64_t start_ns = MonotonicNs();
+  if (spin_ns > 0 && Spin(start_ns, spin_ns)) {
+    Wait(false);
+  } else {
+    Sleep();
   }
-  Wait(idle);
+  policy_->Observe(MonotonicNs() - start_ns);
+}
+
+// Whether something came.
+bool IoThread::Spin(int64_t start_ns, int64_t spin_ns) {
+  constexpr int kLooksAClock = 8;           // reading it costs as much as a look
+  if (uring_ != nullptr) uring_->Submit();  // what was queued is on its way before anyone looks
+  QuietSources();
+  stats_.spins.Add();
+  int64_t spun_ns = 0;
+  bool hit = false;
+  while (!hit && spun_ns < spin_ns) {
+    for (int look = 0; look < kLooksAClock && !hit; ++look) {
+      __builtin_ia32_pause();
+      hit = HasWork();
+    }
+    spun_ns = MonotonicNs() - start_ns;
+    if (!hit && uring_ == nullptr) hit = LookAtEpoll();
+  }
+  stats_.spin_ns.Add(static_cast<uint64_t>(spun_ns));
+  if (hit) stats_.spin_hits.Add();
+  return hit;
+}
+
+// Nobody needs to signal while this thread looks.
+void IoThread::QuietSources() {
+  for (Source* source : sources_) {
+    for (; source != nullptr; source = source->next_) {
+      if (!source->notify_on_) continue;
+      source->DisableNotify();
+      source->notify_on_ = false;
+    }
+  }
+}
+
+void IoThread::Sleep() {
+  PrepareToSleep();
+  Wait(!HasWork());
   sleeping_.store(false, std::memory_order_relaxed);  // one wake-up too many at worst
 }
 
 void IoThread::Wait(bool may_sleep) {
   if (may_sleep) stats_.sleeps.Add();
   if (uring_ == nullptr) {
-    RunOneWatch(may_sleep ? -1 : 0);
+    if (may_sleep) {
+      RunOneWatch(-1);
+    } else {
+      LookAtEpoll();
+    }
   } else if (epoll_fired_) {
     uring_->Submit();
     RunOneWatch(0);
@@ -233,18 +280,26 @@ void IoThread::Wait(bool may_sleep) {
   }
 }
 
-void IoThread::RunOneWatch(int timeout_ms) {
+// A system call, so not in every turn: sources, tasks and hooks are found without it. Whether there
+// was something.
+bool IoThread::LookAtEpoll() {
+  constexpr unsigned kTurnsALook = 64;
+  return ++busy_turns_ % kTurnsALook == 0 && RunOneWatch(0);
+}
+
+bool IoThread::RunOneWatch(int timeout_ms) {
   // One event a call: a watch may disarm and destroy another one whose event would be next.
   epoll_event event;
   const bool got = epoll_wait(epoll_.get(), &event, 1, timeout_ms) > 0;
   // The ring told of the first event only: there may be more.
   epoll_fired_ = got && uring_ != nullptr;
-  if (!got || event.data.ptr == this) return;  // a source's wake-up: the turn finds its work
+  if (!got || event.data.ptr == this) return false;  // a source's wake-up: the turn finds its work
   if (event.data.ptr == nullptr) {
     wake_.Clear();
   } else {
     static_cast<FdWatch*>(event.data.ptr)->Ready();
   }
+  return true;
 }
 
 void IoThread::Arm(FdWatch& watch) {

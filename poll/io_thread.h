@@ -3,9 +3,10 @@
 // alone, so devices and consoles need no locks among themselves.
 //
 // A turn: completions are reaped and kComplete sources run; AtPublish hooks make results visible
-// and signal; kSubmit sources take new work; AtSubmit hooks pass it on; then the thread sleeps, in
-// its io_uring or in epoll where that is forbidden, unless something is left. So completions are
-// signalled before new work is taken, and new work is submitted before anyone waits.
+// and signal; kSubmit sources take new work; AtSubmit hooks pass it on; then, unless something is
+// left, the thread looks at all rings for as long as its policy says, and sleeps, in its io_uring
+// or in epoll where that is forbidden. So completions are signalled before new work is taken, and
+// new work is submitted before anyone waits.
 //
 // Threads: Post and stats are for any thread; all else is for the I/O thread itself (from a task, a
 // watch, a source or a hook).
@@ -23,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "base/counter.h"
 #include "base/fd.h"
+#include "poll/policy.h"
 #include "poll/source.h"
 #include "poll/uring.h"
 
@@ -83,6 +85,9 @@ class FdWatch {
 
 struct IoThreadStats {
   Counter turns;
+  Counter spins;      // waits that began by looking
+  Counter spin_hits;  // of those, the ones that saw something come
+  Counter spin_ns;    // time spent looking
   Counter sleeps;
 };
 
@@ -92,7 +97,8 @@ class IoThread {
 
   // kUring: FailedPrecondition where io_uring cannot be had.
   static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name,
-                                                         Waiter waiter = Waiter::kEpoll);
+                                                         Waiter waiter = Waiter::kEpoll,
+                                                         const PollConfig& poll = {});
   // Runs what was posted before, then ends the thread and joins it. Nothing is attached any more.
   ~IoThread();
   IoThread(const IoThread&) = delete;
@@ -128,22 +134,28 @@ class IoThread {
     Hook** end_ = &first_;
   };
 
-  IoThread(UniqueFd epoll, EventFd wake);
+  IoThread(UniqueFd epoll, EventFd wake, const PollConfig& poll);
   absl::Status StartUring();
   void Loop();
   void RunSources(Phase phase);
   void RunPosted();
   void RunAlwaysReady();
+  void WaitForWork();
+  bool Spin(int64_t start_ns, int64_t spin_ns);
+  void QuietSources();
   void Sleep();
   void PrepareToSleep();
   bool HasWork();
   void Wait(bool may_sleep);
-  void RunOneWatch(int timeout_ms);
+  bool LookAtEpoll();
+  bool RunOneWatch(int timeout_ms);
 
   const UniqueFd epoll_;
   const EventFd wake_;
+  const std::unique_ptr<PollPolicy> policy_;  // null: never looks, sleeps at once
   std::unique_ptr<Uring> uring_;
   bool epoll_fired_ = false;  // with a ring: epoll_ may have something ready
+  unsigned busy_turns_ = 0;   // without: turns and spins that left epoll_ alone
   // Newest first. Written by any thread.
   std::atomic<Task*> mailbox_{nullptr};
   // True from just before the last look at the mailbox until the waiter has returned.

@@ -7,6 +7,7 @@
 
 #include "base/size.h"
 #include "base/status.h"
+#include "tools/key_value.h"
 #include "tools/nearest.h"
 
 namespace ringside {
@@ -107,38 +108,19 @@ const char* TypeName(const DiskConfig& config) {
   return std::holds_alternative<FileConfig>(config.backend) ? "file" : "null";
 }
 
-// Splits at single commas; a double one stands for itself.
-std::vector<std::string> SplitFields(const std::string& text) {
-  std::vector<std::string> fields(1);
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != ',') {
-      fields.back() += text[i];
-    } else if (i + 1 < text.size() && text[i + 1] == ',') {
-      fields.back() += text[++i];
-    } else {
-      fields.emplace_back();
-    }
-  }
-  return fields;
-}
-
 struct Field {
   const Key* key;
   std::string value;
 };
 
-absl::StatusOr<Field> ParseField(const std::string& field) {
-  const size_t equals = field.find('=');
-  if (equals == std::string::npos) {
-    return BadInput("--disk '%s' is no key=value; a file is given as path=%s", field, field);
-  }
-  const std::string name = field.substr(0, equals);
+absl::StatusOr<Field> FindKey(const KeyValue& field) {
   std::vector<std::string> names;
   for (const Key& key : kKeys) {
-    if (name == key.name) return Field{&key, field.substr(equals + 1)};
+    if (field.key == key.name) return Field{&key, field.value};
     names.emplace_back(key.name);
   }
-  return BadInput("--disk '%s' is unknown; did you mean '%s'?", name, Nearest(name, names));
+  return BadInput("--disk '%s' is unknown; did you mean '%s'?", field.key,
+                  Nearest(field.key, names));
 }
 
 absl::Status SetField(DiskConfig& config, const Field& field) {
@@ -153,9 +135,11 @@ absl::Status SetField(DiskConfig& config, const Field& field) {
 }  // namespace
 
 absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<KeyValue> words,
+                            ParseKeyValues("--disk", text, "a file is given as path=FILE"));
   std::vector<Field> fields;
-  for (const std::string& word : SplitFields(text)) {
-    RINGSIDE_ASSIGN_OR_RETURN(fields.emplace_back(), ParseField(word));
+  for (const KeyValue& word : words) {
+    RINGSIDE_ASSIGN_OR_RETURN(fields.emplace_back(), FindKey(word));
   }
   DiskConfig config;
   for (const Field& field : fields) {

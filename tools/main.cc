@@ -28,6 +28,7 @@ constexpr char kReportHelp[] =
     "  published->interrupt  the interrupt is signalled, where the driver wants one\n\n"
     "Examples:\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=grow-shrink,max=50us\n"
     "  ringside report trace.jsonl\n"
     "  ringside report trace.jsonl --svg latency.svg\n"
     "  ringside report trace.jsonl --json | jq '.queues[0].total.p99_ns'\n\n"
@@ -86,6 +87,11 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
       ->type_name("KEYS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run.add_option("--iothread", options.io_thread,
+                 "how the disks' I/O thread waits: poll=never|always|fixed|grow-shrink[,max=32us]"
+                 "[,grow=2][,shrink=0]")
+      ->type_name("KEYS")
+      ->default_str("poll=never");
   run.add_option("--stats", options.stats, "print what was counted at the end: table or json")
       ->type_name("[FORMAT]")
       ->expected(0, 1)

@@ -16,6 +16,7 @@
 #include "base/status.h"
 #include "tools/disk_option.h"
 #include "tools/exit_codes.h"
+#include "tools/iothread_option.h"
 #include "tools/latency_file.h"
 #include "tools/statistics_report.h"
 #include "tools/terminal.h"
@@ -91,6 +92,9 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
     RINGSIDE_ASSIGN_OR_RETURN(DiskConfig disk, ParseDisk(text));
     disk.trace_latency = !options.trace_latency.empty();
     config.disks.push_back(std::move(disk));
+  }
+  if (!options.io_thread.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(config.io_thread, ParseIoThread(options.io_thread));
   }
   if (!options.trace_latency.empty() && config.disks.empty()) {
     return BadInput("--trace-latency '%s' has nothing to trace; give a --disk",

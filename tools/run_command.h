@@ -19,6 +19,7 @@ struct RunOptions {
   std::string memory;  // a size
   std::string serial;  // stdio, file=PATH or none
   std::vector<std::string> disks;
+  std::string io_thread;      // empty: the default
   std::string stats;          // empty, table or json
   std::string trace_latency;  // a file; empty: no trace
   bool timing = false;

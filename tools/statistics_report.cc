@@ -54,9 +54,11 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
     }
   }
   for (const IoThreadStatistics& thread : statistics.io_threads) {
-    absl::StrAppendFormat(&table, "I/O thread %s (%s): %d turns, %d sleeps, %d io_uring_enter\n",
-                          thread.name, thread.waiter, thread.turns, thread.sleeps,
-                          thread.io_uring_enters);
+    absl::StrAppendFormat(&table,
+                          "I/O thread %s (%s): %d turns, %d spins (%d hits, %d ms), %d sleeps, "
+                          "%d io_uring_enter\n",
+                          thread.name, thread.waiter, thread.turns, thread.spins, thread.spin_hits,
+                          thread.spin_ns / 1'000'000, thread.sleeps, thread.io_uring_enters);
   }
   for (size_t id = 0; id < statistics.vcpus.size(); ++id) {
     absl::StrAppendFormat(&table, "vCPU %d exits:", id);
@@ -90,6 +92,9 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
     json["io_threads"].push_back({{"name", thread.name},
                                   {"waiter", thread.waiter},
                                   {"turns", thread.turns},
+                                  {"spins", thread.spins},
+                                  {"spin_hits", thread.spin_hits},
+                                  {"spin_ns", thread.spin_ns},
                                   {"sleeps", thread.sleeps},
                                   {"io_uring_enters", thread.io_uring_enters}});
   }

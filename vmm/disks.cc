@@ -55,7 +55,7 @@ void CollectFile(const FileDevice& file, DiskStatistics& result) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> configs,
-                                                   Logger log) {
+                                                   const IoThreadConfig& io_thread, Logger log) {
   std::unique_ptr<Disks> disks(new Disks(log));
   if (configs.empty()) return disks;
   if (configs.size() > kMaxDisks) {
@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> c
     RINGSIDE_RETURN_IF_ERROR(disks->OpenDevice(disk));
     disks->disks_.push_back(std::move(disk));
   }
-  RINGSIDE_RETURN_IF_ERROR(disks->StartIoThread(configs));
+  RINGSIDE_RETURN_IF_ERROR(disks->StartIoThread(configs, io_thread));
   return disks;
 }
 
@@ -84,13 +84,14 @@ absl::Status Disks::OpenDevice(Disk& disk) const {
   return absl::OkStatus();
 }
 
-absl::Status Disks::StartIoThread(std::span<const DiskConfig> configs) {
+absl::Status Disks::StartIoThread(std::span<const DiskConfig> configs,
+                                  const IoThreadConfig& config) {
   const auto asks_for = [configs](Engine engine) {
     return std::ranges::any_of(
         configs, [engine](const DiskConfig& config) { return EngineOf(config) == engine; });
   };
   if (asks_for(Engine::kIoUring) || asks_for(Engine::kAuto)) {
-    auto io_thread = IoThread::Start(kIoThreadName, IoThread::Waiter::kUring);
+    auto io_thread = IoThread::Start(kIoThreadName, IoThread::Waiter::kUring, config.poll);
     if (io_thread.ok()) {
       io_thread_ = *std::move(io_thread);
       return absl::OkStatus();
@@ -98,7 +99,8 @@ absl::Status Disks::StartIoThread(std::span<const DiskConfig> configs) {
     if (asks_for(Engine::kIoUring)) return io_thread.status();
     log_.Log(Severity::kWarning, "%s", Message(io_thread.status()));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(io_thread_, IoThread::Start(kIoThreadName));
+  RINGSIDE_ASSIGN_OR_RETURN(io_thread_,
+                            IoThread::Start(kIoThreadName, IoThread::Waiter::kEpoll, config.poll));
   return absl::OkStatus();
 }
 
@@ -175,6 +177,9 @@ void Disks::Collect(MachineStatistics& statistics) {
   statistics.io_threads.push_back({.name = kIoThreadName,
                                    .waiter = uring != nullptr ? "io_uring" : "epoll",
                                    .turns = io_thread_->stats().turns.Get(),
+                                   .spins = io_thread_->stats().spins.Get(),
+                                   .spin_hits = io_thread_->stats().spin_hits.Get(),
+                                   .spin_ns = io_thread_->stats().spin_ns.Get(),
                                    .sleeps = io_thread_->stats().sleeps.Get(),
                                    .io_uring_enters = uring != nullptr ? uring->enters() : 0});
 }

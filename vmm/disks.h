@@ -35,11 +35,16 @@ struct DiskConfig {
   bool trace_latency = false;  // for Machine::Latencies
 };
 
+// The thread that serves the disks.
+struct IoThreadConfig {
+  PollConfig poll;
+};
+
 class Disks {
  public:
   // Opens and locks the files; starts an I/O thread if there is any.
   static absl::StatusOr<std::unique_ptr<Disks>> Open(std::span<const DiskConfig> configs,
-                                                     Logger log);
+                                                     const IoThreadConfig& io_thread, Logger log);
   // Gives the guest its devices, in order. Once.
   absl::Status Plug(uint32_t cpus, const GuestMemory& memory, PciPlatform& platform,
                     PciHost& pci_host);
@@ -66,7 +71,7 @@ class Disks {
   explicit Disks(Logger log) : log_(log) {}
   absl::Status OpenDevice(Disk& disk) const;
   void TakeKicks();
-  absl::Status StartIoThread(std::span<const DiskConfig> configs);
+  absl::Status StartIoThread(std::span<const DiskConfig> configs, const IoThreadConfig& io_thread);
 
   const Logger log_;
   std::unique_ptr<IoThread> io_thread_;

@@ -80,7 +80,7 @@ absl::Status Machine::Build() {
   if (!config_.initrd.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config_.initrd));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_.disks, log_));
+  RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_.disks, config_.io_thread, log_));
 
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
   RINGSIDE_RETURN_IF_ERROR(CheckCpus(config_.cpus, kvm));

@@ -67,6 +67,7 @@ struct MachineConfig {
   uint64_t memory = 512 << 20;  // bytes, whole pages
   ConsoleConfig console;        // COM1; `detached` defaults to Machine::Stop
   std::vector<DiskConfig> disks;
+  IoThreadConfig io_thread;  // of the disks
   std::vector<DeviceConfig> devices;
   LogSink* log = nullptr;  // outlives the machine
   std::string kvm_path = "/dev/kvm";

@@ -48,6 +48,9 @@ struct IoThreadStatistics {
   std::string name;
   std::string waiter;  // "io_uring" or "epoll"
   uint64_t turns = 0;
+  uint64_t spins = 0;  // waits that began by looking at the rings
+  uint64_t spin_hits = 0;
+  uint64_t spin_ns = 0;
   uint64_t sleeps = 0;
   uint64_t io_uring_enters = 0;
 };

@@ -1,0 +1,39 @@
+#include "tools/key_value.h"
+
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+// Splits at single commas; a double one stands for itself.
+std::vector<std::string> SplitFields(const std::string& text) {
+  std::vector<std::string> fields(1);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != ',') {
+      fields.back() += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == ',') {
+      fields.back() += text[++i];
+    } else {
+      fields.emplace_back();
+    }
+  }
+  return fields;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<KeyValue>> ParseKeyValues(const std::string& option,
+                                                     const std::string& text,
+                                                     const std::string& hint) {
+  std::vector<KeyValue> result;
+  for (const std::string& field : SplitFields(text)) {
+    const size_t equals = field.find('=');
+    if (equals == std::string::npos) {
+      return BadInput("%s '%s' is no key=value; %s", option, field, hint);
+    }
+    result.push_back({field.substr(0, equals), field.substr(equals + 1)});
+  }
+  return result;
+}
+
+}  // namespace ringside

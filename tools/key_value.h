@@ -1,0 +1,21 @@
+// Options of the form "key=value,key=value".
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace ringside {
+
+struct KeyValue {
+  std::string key;
+  std::string value;
+};
+
+// A comma in a value is written twice. `hint` ends the error about a part that is no key=value.
+absl::StatusOr<std::vector<KeyValue>> ParseKeyValues(const std::string& option,
+                                                     const std::string& text,
+                                                     const std::string& hint);
+
+}  // namespace ringside

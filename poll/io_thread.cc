@@ -10,7 +10,7 @@
 namespace ringside {
 
 absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
-                                                          const PollConfig& poll) {
+                                                          const IoThreadTuning& tuning) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
   if (!epoll.valid()) return ErrnoError(errno, "cannot create an epoll", "raise 'ulimit -n'");
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
@@ -18,7 +18,7 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
   if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.fd(), &event) != 0) {
     return ErrnoError(errno, "cannot watch an eventfd");
   }
-  std::unique_ptr<IoThread> io_thread(new IoThread(std::move(epoll), std::move(wake), poll));
+  std::unique_ptr<IoThread> io_thread(new IoThread(std::move(epoll), std::move(wake), tuning));
   IoThread* const self = io_thread.get();
   if (waiter == Waiter::kEpoll) {
     RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self] { self->Loop(); }));
@@ -47,8 +47,11 @@ absl::Status IoThread::StartUring() {
   return absl::OkStatus();
 }
 
-IoThread::IoThread(UniqueFd epoll, EventFd wake, const PollConfig& poll)
-    : epoll_(std::move(epoll)), wake_(std::move(wake)), policy_(PollPolicy::Create(poll)) {}
+IoThread::IoThread(UniqueFd epoll, EventFd wake, const IoThreadTuning& tuning)
+    : epoll_(std::move(epoll)),
+      wake_(std::move(wake)),
+      signalling_(tuning.signalling),
+      policy_(PollPolicy::Create(tuning.poll)) {}
 
 IoThread::~IoThread() {
   if (!thread_.joinable()) return;
@@ -162,6 +165,10 @@ void IoThread::HookList::Run() {
   }
 }
 
+void IoThread::SetPoll(const PollConfig& poll) {
+  policy_ = PollPolicy::Create(poll);
+}
+
 void IoThread::RunPosted() {
   // Acquire: pairs with the push in Post, so that Run sees all that its poster wrote.
   Task* newest = mailbox_.exchange(nullptr, std::memory_order_acquire);
@@ -240,7 +247,7 @@ bool IoThread::Spin(int64_t start_ns, int64_t spin_ns) {
     spun_ns = MonotonicNs() - start_ns;
     if (!hit && uring_ == nullptr) hit = LookAtEpoll();
   }
-  stats_.spin_ns.Add(static_cast<uint64_t>(spun_ns));
+  (hit ? stats_.spin_used_ns : stats_.spin_wasted_ns).Add(static_cast<uint64_t>(spun_ns));
   if (hit) stats_.spin_hits.Add();
   return hit;
 }

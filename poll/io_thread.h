@@ -83,12 +83,27 @@ class FdWatch {
   bool in_always_ready_ = false;
 };
 
+// When in a turn results are shown and signalled.
+enum class Signalling {
+  kEarly,    // completions before new work is taken, so that the guest goes on meanwhile
+  kBatched,  // once new work is under way, together with what it gave already
+};
+
+struct IoThreadTuning {
+  PollConfig poll;
+  Signalling signalling = Signalling::kEarly;
+};
+
 struct IoThreadStats {
   Counter turns;
-  Counter spins;      // waits that began by looking
-  Counter spin_hits;  // of those, the ones that saw something come
-  Counter spin_ns;    // time spent looking
+  Counter spins;           // waits that began by looking
+  Counter spin_hits;       // of those, the ones that saw something come
+  Counter spin_used_ns;    // time spent looking when something came
+  Counter spin_wasted_ns;  // time spent looking when nothing did
   Counter sleeps;
+  Counter wake_ups;  // sleeps that ended with something to do
+  Counter parked;    // sources that fell silent and are no longer looked at
+  Counter unparked;
 };
 
 class IoThread {
@@ -98,7 +113,7 @@ class IoThread {
   // kUring: FailedPrecondition where io_uring cannot be had.
   static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name,
                                                          Waiter waiter = Waiter::kEpoll,
-                                                         const PollConfig& poll = {});
+                                                         const IoThreadTuning& tuning = {});
   // Runs what was posted before, then ends the thread and joins it. Nothing is attached any more.
   ~IoThread();
   IoThread(const IoThread&) = delete;
@@ -109,6 +124,7 @@ class IoThread {
   const IoThreadStats& stats() const { return stats_; }
 
   // The I/O thread only.
+  void SetPoll(const PollConfig& poll);
   absl::Status Attach(Source& source, Phase phase);
   void Detach(Source& source);
   void AtPublish(Hook& hook) { publish_hooks_.Add(hook); }
@@ -134,7 +150,7 @@ class IoThread {
     Hook** end_ = &first_;
   };
 
-  IoThread(UniqueFd epoll, EventFd wake, const PollConfig& poll);
+  IoThread(UniqueFd epoll, EventFd wake, const IoThreadTuning& tuning);
   absl::Status StartUring();
   void Loop();
   void RunSources(Phase phase);
@@ -152,7 +168,8 @@ class IoThread {
 
   const UniqueFd epoll_;
   const EventFd wake_;
-  const std::unique_ptr<PollPolicy> policy_;  // null: never looks, sleeps at once
+  const Signalling signalling_;
+  std::unique_ptr<PollPolicy> policy_;  // null: never looks, sleeps at once
   std::unique_ptr<Uring> uring_;
   bool epoll_fired_ = false;  // with a ring: epoll_ may have something ready
   unsigned busy_turns_ = 0;   // without: turns and spins that left epoll_ alone

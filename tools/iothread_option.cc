@@ -84,7 +84,7 @@ absl::StatusOr<IoThreadConfig> ParseIoThread(const std::string& text) {
       const std::vector<KeyValue> fields,
       ParseKeyValues("--iothread", text, "give poll=never, always, fixed or grow-shrink"));
   for (const KeyValue& field : fields) {
-    RINGSIDE_RETURN_IF_ERROR(SetField(config.poll, field));
+    RINGSIDE_RETURN_IF_ERROR(SetField(config.tuning.poll, field));
   }
   return config;
 }

@@ -55,10 +55,12 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
   }
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     absl::StrAppendFormat(&table,
-                          "I/O thread %s (%s): %d turns, %d spins (%d hits, %d ms), %d sleeps, "
-                          "%d io_uring_enter\n",
+                          "I/O thread %s (%s): %d turns, %d spins (%d hits, %d ms used, %d ms "
+                          "wasted), %d sleeps, %d wake-ups, %d queues parked, %d io_uring_enter\n",
                           thread.name, thread.waiter, thread.turns, thread.spins, thread.spin_hits,
-                          thread.spin_ns / 1'000'000, thread.sleeps, thread.io_uring_enters);
+                          thread.spin_used_ns / 1'000'000, thread.spin_wasted_ns / 1'000'000,
+                          thread.sleeps, thread.wake_ups, thread.parked - thread.unparked,
+                          thread.io_uring_enters);
   }
   for (size_t id = 0; id < statistics.vcpus.size(); ++id) {
     absl::StrAppendFormat(&table, "vCPU %d exits:", id);
@@ -94,8 +96,12 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                                   {"turns", thread.turns},
                                   {"spins", thread.spins},
                                   {"spin_hits", thread.spin_hits},
-                                  {"spin_ns", thread.spin_ns},
+                                  {"spin_used_ns", thread.spin_used_ns},
+                                  {"spin_wasted_ns", thread.spin_wasted_ns},
                                   {"sleeps", thread.sleeps},
+                                  {"wake_ups", thread.wake_ups},
+                                  {"parked", thread.parked},
+                                  {"unparked", thread.unparked},
                                   {"io_uring_enters", thread.io_uring_enters}});
   }
   for (const VcpuStatistics& vcpu : statistics.vcpus) {

@@ -91,7 +91,7 @@ absl::Status Disks::StartIoThread(std::span<const DiskConfig> configs,
         configs, [engine](const DiskConfig& config) { return EngineOf(config) == engine; });
   };
   if (asks_for(Engine::kIoUring) || asks_for(Engine::kAuto)) {
-    auto io_thread = IoThread::Start(kIoThreadName, IoThread::Waiter::kUring, config.poll);
+    auto io_thread = IoThread::Start(kIoThreadName, IoThread::Waiter::kUring, config.tuning);
     if (io_thread.ok()) {
       io_thread_ = *std::move(io_thread);
       return absl::OkStatus();
@@ -99,8 +99,8 @@ absl::Status Disks::StartIoThread(std::span<const DiskConfig> configs,
     if (asks_for(Engine::kIoUring)) return io_thread.status();
     log_.Log(Severity::kWarning, "%s", Message(io_thread.status()));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(io_thread_,
-                            IoThread::Start(kIoThreadName, IoThread::Waiter::kEpoll, config.poll));
+  RINGSIDE_ASSIGN_OR_RETURN(
+      io_thread_, IoThread::Start(kIoThreadName, IoThread::Waiter::kEpoll, config.tuning));
   return absl::OkStatus();
 }
 
@@ -179,8 +179,12 @@ void Disks::Collect(MachineStatistics& statistics) {
                                    .turns = io_thread_->stats().turns.Get(),
                                    .spins = io_thread_->stats().spins.Get(),
                                    .spin_hits = io_thread_->stats().spin_hits.Get(),
-                                   .spin_ns = io_thread_->stats().spin_ns.Get(),
+                                   .spin_used_ns = io_thread_->stats().spin_used_ns.Get(),
+                                   .spin_wasted_ns = io_thread_->stats().spin_wasted_ns.Get(),
                                    .sleeps = io_thread_->stats().sleeps.Get(),
+                                   .wake_ups = io_thread_->stats().wake_ups.Get(),
+                                   .parked = io_thread_->stats().parked.Get(),
+                                   .unparked = io_thread_->stats().unparked.Get(),
                                    .io_uring_enters = uring != nullptr ? uring->enters() : 0});
 }
 

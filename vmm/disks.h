@@ -37,7 +37,7 @@ struct DiskConfig {
 
 // The thread that serves the disks.
 struct IoThreadConfig {
-  PollConfig poll;
+  IoThreadTuning tuning;
 };
 
 class Disks {

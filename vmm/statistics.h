@@ -50,8 +50,12 @@ struct IoThreadStatistics {
   uint64_t turns = 0;
   uint64_t spins = 0;  // waits that began by looking at the rings
   uint64_t spin_hits = 0;
-  uint64_t spin_ns = 0;
+  uint64_t spin_used_ns = 0;
+  uint64_t spin_wasted_ns = 0;
   uint64_t sleeps = 0;
+  uint64_t wake_ups = 0;
+  uint64_t parked = 0;  // sources that fell silent, and are watched by their eventfd alone
+  uint64_t unparked = 0;
   uint64_t io_uring_enters = 0;
 };
 

@@ -8,7 +8,6 @@
 #include "base/thread.h"
 
 namespace ringside {
-
 absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
                                                           const IoThreadTuning& tuning) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
@@ -43,7 +42,7 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
 
 absl::Status IoThread::StartUring() {
   RINGSIDE_ASSIGN_OR_RETURN(uring_, Uring::Create());
-  uring_->Watch(epoll_.get(), &epoll_fired_);
+  uring_->Watch(epoll_.get(), &epoll_listener_);
   return absl::OkStatus();
 }
 
@@ -81,59 +80,108 @@ void IoThread::Loop() {
     RunSources(Phase::kComplete);
     RunPosted();
     RunAlwaysReady();
-    publish_hooks_.Run();
+    const bool published = signalling_ == Signalling::kEarly && publish_hooks_.Run();
     RunSources(Phase::kSubmit);
     submit_hooks_.Run();
+    if (signalling_ == Signalling::kBatched && uring_ != nullptr) uring_->Submit();
+    if (!published) publish_hooks_.Run();
     if (!stop_) WaitForWork();
   }
 }
 
 void IoThread::RunSources(Phase phase) {
+  // Looking costs some 15 instructions a source and turn; a kick, with the guest's exit and the
+  // completion of the watch, some 15,000. So who has been silent for that many looks is asked to
+  // kick: whatever comes, that costs at most twice the best there could have been.
+  constexpr uint64_t kSilentTurns = 1024;
+  const uint64_t turn = stats_.turns.Get();
   // Whatever a source detaches, itself included, the loop goes on with what is still there.
   for (Source* source = sources_[static_cast<int>(phase)]; source != nullptr;
        source = next_source_) {
     next_source_ = source->next_;
-    if (!source->HasWork()) continue;
-    if (source->notify_on_) {
-      source->DisableNotify();
-      source->notify_on_ = false;
+    if (!source->HasWork()) {
+      if (turn - source->last_work_turn_ > kSilentTurns) Park(*source);
+      continue;
     }
+    source->last_work_turn_ = turn;
+    Quiet(*source);
     source->Run();
   }
 }
 
 absl::Status IoThread::Attach(Source& source, Phase phase) {
   if (uring_ != nullptr) {
-    uring_->Watch(source.wake_fd_);
+    uring_->Watch(source.wake_fd_, &source);
   } else {
     // Edge-triggered: every write is an event, though nobody reads.
-    epoll_event event{.events = EPOLLIN | EPOLLET, .data = {.ptr = this}};
+    epoll_event event{.events = EPOLLIN | EPOLLET,
+                      .data = {.u64 = reinterpret_cast<uint64_t>(&source) | kSourceTag}};
     if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, source.wake_fd_, &event) != 0) {
       return ErrnoError(errno, "cannot watch an eventfd");
     }
   }
-  Source** link = &sources_[static_cast<int>(phase)];
-  while (*link != nullptr) link = &(*link)->next_;
-  *link = &source;
-  source.next_ = nullptr;
+  source.io_thread_ = this;
+  source.phase_ = phase;
   source.notify_on_ = true;
+  source.parked_ = false;
+  AddSource(source);
   return absl::OkStatus();
 }
 
 void IoThread::Detach(Source& source) {
-  if (next_source_ == &source) next_source_ = source.next_;
-  for (Source*& first : sources_) {
-    for (Source** link = &first; *link != nullptr; link = &(*link)->next_) {
-      if (*link != &source) continue;
-      *link = source.next_;
-      if (uring_ != nullptr) {
-        uring_->Unwatch(source.wake_fd_);
-      } else {
-        epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, source.wake_fd_, nullptr);
-      }
-      return;
-    }
+  if (source.io_thread_ != this) return;
+  if (!source.parked_) RemoveSource(source);
+  source.io_thread_ = nullptr;
+  if (uring_ != nullptr) {
+    uring_->Unwatch(source.wake_fd_);
+  } else {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, source.wake_fd_, nullptr);
   }
+}
+
+void IoThread::AddSource(Source& source) {
+  Source** link = &sources_[static_cast<int>(source.phase_)];
+  while (*link != nullptr) link = &(*link)->next_;
+  *link = &source;
+  source.next_ = nullptr;
+  source.last_work_turn_ = stats_.turns.Get();
+}
+
+void IoThread::RemoveSource(Source& source) {
+  if (next_source_ == &source) next_source_ = source.next_;
+  Source** link = &sources_[static_cast<int>(source.phase_)];
+  while (*link != &source) link = &(*link)->next_;
+  *link = source.next_;
+}
+
+// Nobody needs to signal while this thread looks.
+void IoThread::Quiet(Source& source) {
+  if (!source.notify_on_) return;
+  source.DisableNotify();
+  source.notify_on_ = false;
+}
+
+void IoThread::Park(Source& source) {
+  if (!source.notify_on_) {
+    source.EnableNotify();
+    source.notify_on_ = true;
+    // As in PrepareToSleep.
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    if (source.HasWork()) return;
+  }
+  RemoveSource(source);
+  source.parked_ = true;
+  stats_.parked.Add();
+}
+
+void IoThread::Unpark(Source& source) {
+  source.parked_ = false;
+  AddSource(source);
+  stats_.unparked.Add();
+}
+
+void Source::Written() {
+  if (parked_) io_thread_->Unpark(*this);
 }
 
 void IoThread::HookList::Add(Hook& hook) {
@@ -152,7 +200,8 @@ void IoThread::HookList::AddFirst(Hook& hook) {
   first_ = &hook;
 }
 
-void IoThread::HookList::Run() {
+bool IoThread::HookList::Run() {
+  if (first_ == nullptr) return false;
   // What is added meanwhile is for the next time.
   Hook* hook = first_;
   first_ = nullptr;
@@ -163,6 +212,7 @@ void IoThread::HookList::Run() {
     hook->Run();
     hook = next;
   }
+  return true;
 }
 
 void IoThread::SetPoll(const PollConfig& poll) {
@@ -170,6 +220,7 @@ void IoThread::SetPoll(const PollConfig& poll) {
 }
 
 void IoThread::RunPosted() {
+  if (mailbox_.load(std::memory_order_relaxed) == nullptr) return;  // saves a locked instruction
   // Acquire: pairs with the push in Post, so that Run sees all that its poster wrote.
   Task* newest = mailbox_.exchange(nullptr, std::memory_order_acquire);
   Task* oldest = nullptr;
@@ -187,163 +238,6 @@ void IoThread::RunPosted() {
     oldest->Run();
     oldest = next;
   }
-}
-
-bool IoThread::HasWork() {
-  if (mailbox_.load(std::memory_order_seq_cst) != nullptr || always_ready_ != nullptr ||
-      epoll_fired_ || !publish_hooks_.empty() || !submit_hooks_.empty()) {
-    return true;
-  }
-  if (uring_ != nullptr && uring_->HasCompletions()) return true;
-  for (Source* source : sources_) {
-    for (; source != nullptr; source = source->next_) {
-      if (source->HasWork()) return true;
-    }
-  }
-  return false;
-}
-
-void IoThread::PrepareToSleep() {
-  for (Source* source : sources_) {
-    for (; source != nullptr; source = source->next_) {
-      if (source->notify_on_) continue;
-      source->EnableNotify();
-      source->notify_on_ = true;
-    }
-  }
-  sleeping_.store(true, std::memory_order_seq_cst);  // pairs with the load in Post
-  // Our stores above before the looks at the rings that follow: pairs with the barrier between the
-  // driver's store of its index and its look at our wish for notifications (VIRTIO 1.2 section
-  // 2.7.13.4.1). Either we see the entry, or the driver signals.
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-}
-
-void IoThread::WaitForWork() {
-  if (HasWork()) return Wait(false);
-  if (policy_ == nullptr) return Sleep();
-  const int64_t spin_ns = policy_->SpinNs();
-  const int64_t start_ns = MonotonicNs();
-  if (spin_ns > 0 && Spin(start_ns, spin_ns)) {
-    Wait(false);
-  } else {
-    Sleep();
-  }
-  policy_->Observe(MonotonicNs() - start_ns);
-}
-
-// Whether something came.
-bool IoThread::Spin(int64_t start_ns, int64_t spin_ns) {
-  constexpr int kLooksAClock = 8;           // reading it costs as much as a look
-  if (uring_ != nullptr) uring_->Submit();  // what was queued is on its way before anyone looks
-  QuietSources();
-  stats_.spins.Add();
-  int64_t spun_ns = 0;
-  bool hit = false;
-  while (!hit && spun_ns < spin_ns) {
-    for (int look = 0; look < kLooksAClock && !hit; ++look) {
-      __builtin_ia32_pause();
-      hit = HasWork();
-    }
-    spun_ns = MonotonicNs() - start_ns;
-    if (!hit && uring_ == nullptr) hit = LookAtEpoll();
-  }
-  (hit ? stats_.spin_used_ns : stats_.spin_wasted_ns).Add(static_cast<uint64_t>(spun_ns));
-  if (hit) stats_.spin_hits.Add();
-  return hit;
-}
-
-// Nobody needs to signal while this thread looks.
-void IoThread::QuietSources() {
-  for (Source* source : sources_) {
-    for (; source != nullptr; source = source->next_) {
-      if (!source->notify_on_) continue;
-      source->DisableNotify();
-      source->notify_on_ = false;
-    }
-  }
-}
-
-void IoThread::Sleep() {
-  PrepareToSleep();
-  Wait(!HasWork());
-  sleeping_.store(false, std::memory_order_relaxed);  // one wake-up too many at worst
-}
-
-void IoThread::Wait(bool may_sleep) {
-  if (may_sleep) stats_.sleeps.Add();
-  if (uring_ == nullptr) {
-    if (may_sleep) {
-      RunOneWatch(-1);
-    } else {
-      LookAtEpoll();
-    }
-  } else if (epoll_fired_) {
-    uring_->Submit();
-    RunOneWatch(0);
-  } else if (may_sleep) {
-    uring_->SubmitAndWait();
-  } else {
-    uring_->Submit();
-  }
-}
-
-// A system call, so not in every turn: sources, tasks and hooks are found without it. Whether there
-// was something.
-bool IoThread::LookAtEpoll() {
-  constexpr unsigned kTurnsALook = 64;
-  return ++busy_turns_ % kTurnsALook == 0 && RunOneWatch(0);
-}
-
-bool IoThread::RunOneWatch(int timeout_ms) {
-  // One event a call: a watch may disarm and destroy another one whose event would be next.
-  epoll_event event;
-  const bool got = epoll_wait(epoll_.get(), &event, 1, timeout_ms) > 0;
-  // The ring told of the first event only: there may be more.
-  epoll_fired_ = got && uring_ != nullptr;
-  if (!got || event.data.ptr == this) return false;  // a source's wake-up: the turn finds its work
-  if (event.data.ptr == nullptr) {
-    wake_.Clear();
-  } else {
-    static_cast<FdWatch*>(event.data.ptr)->Ready();
-  }
-  return true;
-}
-
-void IoThread::Arm(FdWatch& watch) {
-  if (watch.in_always_ready_) return;
-  epoll_event event{.events = watch.events_ | EPOLLONESHOT, .data = {.ptr = &watch}};
-  const int operation = watch.added_ ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
-  if (epoll_ctl(epoll_.get(), operation, watch.fd_, &event) == 0) {
-    watch.added_ = true;
-    return;
-  }
-  // EPERM: the file cannot be polled because it never blocks. Any other error shows up at the read
-  // or write that follows.
-  FdWatch** link = &always_ready_;
-  while (*link != nullptr) link = &(*link)->next_always_ready_;
-  *link = &watch;
-  watch.next_always_ready_ = nullptr;
-  watch.in_always_ready_ = true;
-}
-
-void IoThread::Disarm(FdWatch& watch) {
-  if (watch.added_) epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, watch.fd_, nullptr);
-  watch.added_ = false;
-  for (FdWatch** link = &always_ready_; *link != nullptr; link = &(*link)->next_always_ready_) {
-    if (*link != &watch) continue;
-    *link = watch.next_always_ready_;
-    watch.in_always_ready_ = false;
-    return;
-  }
-}
-
-void IoThread::RunAlwaysReady() {
-  // One a turn: whatever Ready arms or destroys, others and the mailbox come first.
-  FdWatch* watch = always_ready_;
-  if (watch == nullptr) return;
-  always_ready_ = watch->next_always_ready_;
-  watch->in_always_ready_ = false;
-  watch->Ready();
 }
 
 }  // namespace ringside

@@ -3,10 +3,14 @@
 // alone, so devices and consoles need no locks among themselves.
 //
 // A turn: completions are reaped and kComplete sources run; AtPublish hooks make results visible
-// and signal; kSubmit sources take new work; AtSubmit hooks pass it on; then, unless something is
-// left, the thread looks at all rings for as long as its policy says, and sleeps, in its io_uring
-// or in epoll where that is forbidden. So completions are signalled before new work is taken, and
-// new work is submitted before anyone waits.
+// and signal; kSubmit sources take new work; AtSubmit hooks pass it on; what that completed already
+// is published, unless this turn has published before; then, unless something is left, the thread
+// looks at all rings for as long as its policy says, and sleeps, in its io_uring or in epoll where
+// that is forbidden. So completions are signalled before new work is taken, new work is submitted
+// before anyone waits, and a queue signals once a turn at most.
+//
+// A source that stays silent while others work is parked: it is asked to signal, and looked at no
+// more until it does. So a hundred idle queues cost a busy one nothing.
 //
 // Threads: Post and stats are for any thread; all else is for the I/O thread itself (from a task, a
 // watch, a source or a hook).
@@ -100,9 +104,10 @@ struct IoThreadStats {
   Counter spin_hits;       // of those, the ones that saw something come
   Counter spin_used_ns;    // time spent looking when something came
   Counter spin_wasted_ns;  // time spent looking when nothing did
+  Counter spin_limit_ns;   // no count: for how long the last wait would look
   Counter sleeps;
-  Counter wake_ups;  // sleeps that ended with something to do
-  Counter parked;    // sources that fell silent and are no longer looked at
+  Counter wake_ups;  // as many, or one less while it sleeps
+  Counter parked;  // sources that fell silent and are no longer looked at
   Counter unparked;
 };
 
@@ -142,22 +147,39 @@ class IoThread {
    public:
     void Add(Hook& hook);
     void AddFirst(Hook& hook);
-    void Run();
+    // Whether there were any.
+    bool Run();
     bool empty() const { return first_ == nullptr; }
 
    private:
     Hook* first_ = nullptr;
     Hook** end_ = &first_;
   };
+  // epoll_ on the ring.
+  class EpollListener final : public EventfdListener {
+   public:
+    void Written() override { fired = true; }
+    bool fired = false;  // epoll_ may have something ready
+  };
+  friend class Source;
+  // In epoll's data: the address of a source, and this; else that of an FdWatch, or 0 for wake_.
+  static constexpr uint64_t kSourceTag = 1;
 
   IoThread(UniqueFd epoll, EventFd wake, const IoThreadTuning& tuning);
   absl::Status StartUring();
+
   void Loop();
   void RunSources(Phase phase);
   void RunPosted();
   void RunAlwaysReady();
+  void AddSource(Source& source);
+  void RemoveSource(Source& source);
+  void Quiet(Source& source);
+  void Park(Source& source);
+  void Unpark(Source& source);
+
   void WaitForWork();
-  bool Spin(int64_t start_ns, int64_t spin_ns);
+  bool Spin(int64_t spin_ns, int64_t start_ns);
   void QuietSources();
   void Sleep();
   void PrepareToSleep();
@@ -171,15 +193,15 @@ class IoThread {
   const Signalling signalling_;
   std::unique_ptr<PollPolicy> policy_;  // null: never looks, sleeps at once
   std::unique_ptr<Uring> uring_;
-  bool epoll_fired_ = false;  // with a ring: epoll_ may have something ready
-  unsigned busy_turns_ = 0;   // without: turns and spins that left epoll_ alone
+  EpollListener epoll_listener_;  // with a ring
+  unsigned epoll_idle_ = 0;       // without: turns and spins that left epoll_ alone
   // Newest first. Written by any thread.
   std::atomic<Task*> mailbox_{nullptr};
   // True from just before the last look at the mailbox until the waiter has returned.
   std::atomic<bool> sleeping_{false};
   // Descriptors that epoll refuses because they never block (files, /dev/null), oldest first.
   FdWatch* always_ready_ = nullptr;
-  Source* sources_[2] = {};        // by Phase
+  Source* sources_[2] = {};        // that are looked at, by Phase; the parked ones are in no list
   Source* next_source_ = nullptr;  // of the loop that is running one
   HookList publish_hooks_;
   HookList submit_hooks_;

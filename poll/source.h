@@ -5,12 +5,18 @@
 // Ownership: sources and hooks belong to their owners and outlive their being attached or queued.
 #pragma once
 
+#include <cstdint>
+
+#include "poll/uring.h"
+
 namespace ringside {
+
+class IoThread;
 
 // The order of a turn: completions are taken and signalled before new work is.
 enum class Phase { kComplete, kSubmit };
 
-class Source {
+class Source : private EventfdListener {
  public:
   // `wake_fd`: an eventfd whose every write ends the thread's sleep. It is never read.
   explicit Source(int wake_fd) : wake_fd_(wake_fd) {}
@@ -31,8 +37,14 @@ class Source {
 
  private:
   friend class IoThread;
+  void Written() override;
+
   const int wake_fd_;
+  IoThread* io_thread_ = nullptr;  // it is attached to
+  Phase phase_ = Phase::kComplete;
   bool notify_on_ = true;
+  bool parked_ = false;
+  uint64_t last_work_turn_ = 0;
   Source* next_ = nullptr;
 };
 

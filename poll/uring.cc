@@ -131,11 +131,11 @@ void Uring::UnregisterFile(int index) {
 
 // By its plain descriptor: until Linux 6.13 a registered file that an operation holds, as a watch
 // does for good, keeps every file that is unregistered later from being released.
-void Uring::Watch(int eventfd, bool* fired) {
+void Uring::Watch(int eventfd, EventfdListener* listener) {
   const auto free = std::ranges::find_if(
       watched_, [](const Watched& watched) { return watched.fd < 0 && !watched.armed; });
   Watched& watched = free != watched_.end() ? *free : watched_.emplace_back();
-  watched = {.fd = eventfd, .fired = fired, .must_arm = true};
+  watched = {.fd = eventfd, .listener = listener, .must_arm = true};
   watches_changed_ = true;
 }
 
@@ -143,7 +143,7 @@ void Uring::Unwatch(int eventfd) {
   const auto found = std::ranges::find(watched_, eventfd, &Watched::fd);
   if (found == watched_.end()) return;
   found->fd = -1;
-  found->fired = nullptr;
+  found->listener = nullptr;
   found->must_arm = false;
   found->must_cancel = found->armed;
   watches_changed_ = true;
@@ -172,7 +172,7 @@ void Uring::PushWatches() {
 
 void Uring::CompleteWatch(size_t slot, int32_t result, uint32_t flags) {
   Watched& watched = watched_[slot];
-  if (watched.fired != nullptr) *watched.fired = true;
+  if (watched.listener != nullptr) watched.listener->Written();
   if ((flags & IORING_CQE_F_MORE) != 0) return;
   // The kernel has ended the poll, as it may at any time: the next write would go unseen. Errors
   // are for good, such as that of a descriptor that is none.

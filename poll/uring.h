@@ -26,6 +26,15 @@ class UringOp {
   ~UringOp() = default;
 };
 
+// Told of writes to an eventfd, not of each one.
+class EventfdListener {
+ public:
+  virtual void Written() = 0;
+
+ protected:
+  ~EventfdListener() = default;
+};
+
 class Uring {
  public:
   // FailedPrecondition where io_uring is forbidden or too old.
@@ -42,9 +51,9 @@ class Uring {
   absl::StatusOr<int> RegisterFile(int fd);
   void UnregisterFile(int index);
 
-  // From now on every write to the eventfd ends the sleep, and sets `*fired` if given. Unwatch
-  // before it is closed.
-  void Watch(int eventfd, bool* fired = nullptr);
+  // From now on every write to the eventfd ends the sleep, and the listener, if any, is told in the
+  // next Reap. It does not Watch or Unwatch. Unwatch before the eventfd is closed.
+  void Watch(int eventfd, EventfdListener* listener = nullptr);
   void Unwatch(int eventfd);
 
   // A look at memory: whether Reap would find something.
@@ -63,7 +72,7 @@ class Uring {
   // A poll of one eventfd. It stays in its place until the kernel has let go of it.
   struct Watched {
     int fd = -1;  // -1: free, or closing
-    bool* fired = nullptr;
+    EventfdListener* listener = nullptr;
     bool must_arm = false;
     bool must_cancel = false;
     bool armed = false;  // the kernel will complete it once more

@@ -26,6 +26,7 @@
 namespace ringside {
 namespace {
 
+using testing::Fired;
 using testing::Forbid;
 using testing::Must;
 using testing::Pipe;
@@ -162,7 +163,7 @@ TEST_F(UringEnd, LeavesNoDescriptorAndNoMemory) {
     const std::unique_ptr<Uring> uring = *Uring::Create();
     EXPECT_GT(RingMappings(), 0);
     const EventFd event = *EventFd::Create();
-    bool fired = false;
+    Fired fired;
     uring->Watch(event.fd(), &fired);
     uring->Submit();
     if (i % 2 == 0) event.Signal();

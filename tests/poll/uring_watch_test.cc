@@ -16,6 +16,7 @@ namespace ringside {
 namespace {
 
 using testing::DevNull;
+using testing::Fired;
 using testing::Pipe;
 using testing::SpinUntil;
 using testing::TestOp;
@@ -30,7 +31,7 @@ class UringWatch : public ::testing::Test {
     if (!uring.ok()) GTEST_SKIP() << uring.status().message();
     uring_ = *std::move(uring);
   }
-  void Watch(const EventFd& event, bool* fired) {
+  void Watch(const EventFd& event, Fired* fired) {
     uring_->Watch(event.fd(), fired);
     uring_->Submit();
   }
@@ -61,7 +62,7 @@ class UringWatch : public ::testing::Test {
 
   std::unique_ptr<Uring> uring_;
   EventFd event_ = *EventFd::Create();
-  bool fired_ = false;
+  Fired fired_;
 };
 
 // The look before the sleep must see what the kernel has not yet made a completion of.
@@ -73,7 +74,7 @@ TEST_F(UringWatch, AWriteShowsInMemoryBeforeItReturns) {
     EXPECT_FALSE(uring_->HasCompletions());
     event_.Signal();
     EXPECT_TRUE(uring_->HasCompletions());
-    fired_ = false;
+    fired_.Clear();
     uring_->Reap();
     EXPECT_TRUE(fired_) << "write " << i;  // nobody reads, and yet each is seen
   }
@@ -113,7 +114,7 @@ TEST_F(UringWatch, AWatchIsArmedAndAWriteEndsTheSleep) {
 TEST_F(UringWatch, EachOfManyHasItsOwnFlag) {
   struct {
     EventFd event = *EventFd::Create();
-    bool fired = false;
+    Fired fired;
   } watched[300];  // more than the submission ring holds
   for (auto& one : watched) uring_->Watch(one.event.fd(), &one.fired);
   Settle();
@@ -121,7 +122,7 @@ TEST_F(UringWatch, EachOfManyHasItsOwnFlag) {
     one.event.Signal();
     uring_->Reap();
     for (auto& other : watched) ASSERT_EQ(other.fired, &other == &one);
-    one.fired = false;
+    one.fired.Clear();
   }
   for (auto& one : watched) one.event.Signal();  // more than the kernel takes at once
   Settle();
@@ -130,13 +131,13 @@ TEST_F(UringWatch, EachOfManyHasItsOwnFlag) {
 
 TEST_F(UringWatch, UnwatchedItsFlagIsLeftAloneAtOnce) {
   for (int submit_before = 0; submit_before < 2; ++submit_before) {
-    fired_ = false;
+    fired_.Clear();
     Watch(event_, &fired_);
     Settle();
     event_.Signal();  // the completion waits already
     uring_->Unwatch(event_.fd());
     if (submit_before != 0) uring_->Submit();
-    fired_ = false;
+    fired_.Clear();
     Settle();
     event_.Signal();
     EXPECT_FALSE(uring_->HasCompletions());
@@ -159,13 +160,13 @@ TEST_F(UringWatch, UnwatchedBeforeItWasArmedItNeverIs) {
 // number.
 TEST_F(UringWatch, WhatTheKernelStillSaysOfAnOldWatchIsNotTakenForANewOnes) {
   for (int round = 0; round < 3000; ++round) {
-    bool old_fired = false, new_fired = false;
+    Fired old_fired, new_fired;
     auto old_event = std::make_unique<EventFd>(*EventFd::Create());
     uring_->Watch(old_event->fd(), &old_fired);
     if (round % 2 == 0) uring_->Submit();
     if (round % 3 == 0) old_event->Signal();
     if (round % 5 == 0) uring_->Submit();
-    old_fired = false;
+    old_fired.Clear();
     uring_->Unwatch(old_event->fd());
     if (round % 7 == 0) uring_->Submit();
     old_event.reset();
@@ -219,13 +220,13 @@ TEST_F(UringWatch, APollThatTheKernelEndsIsArmedAgain) {
     TestOp last;
     ASSERT_TRUE(uring_->Push(WriteEntry(file, "x", 1), last));
     uring_->Submit();
-    fired_ = false;
+    fired_.Clear();
     ASSERT_TRUE(TurnUntil(*uring_, [&] { return last.done() && !uring_->HasCompletions(); }));
     EXPECT_TRUE(fired_);
     Settle();
     event_.Clear();
     Settle();
-    fired_ = false;
+    fired_.Clear();
     event_.Signal();
     EXPECT_TRUE(uring_->HasCompletions());
     uring_->Reap();
@@ -246,7 +247,7 @@ TEST_F(UringWatch, APollThatTheKernelEndsWhileItIsUnwatchedGivesItsPlaceBack) {
     event_.Signal();
     uring_->Unwatch(event_.fd());
     uring_->Submit();
-    fired_ = false;
+    fired_.Clear();
     Settle();
     ASSERT_TRUE(ops.back().done());
     EXPECT_FALSE(fired_);

@@ -18,6 +18,17 @@ class TestOp final : public UringOp {
   std::vector<int32_t> results;
 };
 
+// Set when its eventfd was written to.
+class Fired final : public EventfdListener {
+ public:
+  void Written() override { value_ = true; }
+  void Clear() { value_ = false; }
+  operator bool() const { return value_; }
+
+ private:
+  bool value_ = false;
+};
+
 inline io_uring_sqe ReadEntry(int file, void* data, size_t size, uint64_t offset = 0) {
   io_uring_sqe entry = {};
   io_uring_prep_read(&entry, file, data, static_cast<unsigned>(size), offset);

@@ -34,6 +34,19 @@ struct MemoryRegion {
   int fd;              // memfd behind the mapping
   uint64_t fd_offset;  // of guest_address in fd
   uint16_t index;      // among all regions
+
+  // Guest-controlled arguments are welcome: nothing here overflows.
+  bool Contains(uint64_t address, uint64_t length) const {
+    const uint64_t offset = address - guest_address;  // wraps to huge if below
+    return offset < size && length <= size - offset;
+  }
+  // The same for a length above 0, in one comparison less.
+  bool ContainsSome(uint64_t address, uint64_t length) const {
+    const uint64_t offset = address - guest_address;
+    return offset < size && length - 1 < size - offset;
+  }
+  // Of an address it contains.
+  std::byte* At(uint64_t address) const { return host + (address - guest_address); }
 };
 
 // A copy of what the guest has there now. What is checked is what is used: the compiler may not
@@ -84,13 +97,12 @@ class GuestMemory {
   // region. Guest-controlled arguments are welcome: nothing here overflows.
   std::byte* At(uint64_t address, uint64_t length) const {
     const MemoryRegion* region = Region(address, length);
-    return region == nullptr ? nullptr : region->host + (address - region->guest_address);
+    return region == nullptr ? nullptr : region->At(address);
   }
   // The region that holds all of it, or null.
   const MemoryRegion* Region(uint64_t address, uint64_t length) const {
     for (const MemoryRegion& region : regions_) {
-      const uint64_t offset = address - region.guest_address;  // wraps to huge if below
-      if (offset < region.size && length <= region.size - offset) return &region;
+      if (region.Contains(address, length)) return &region;
     }
     return nullptr;
   }

@@ -37,11 +37,17 @@ std::byte* Area(const GuestMemory& memory, uint64_t address, uint64_t size, uint
 
 }  // namespace
 
+// One of a table in guest memory, read once.
 struct Virtqueue::Descriptor {
+  Descriptor(const std::byte* table, uint32_t index)
+      : address(ReadOnce<uint64_t>(table + kDescriptorSize * index)),
+        rest(ReadOnce<uint64_t>(table + kDescriptorSize * index + 8)) {}
+  uint32_t length() const { return static_cast<uint32_t>(rest); }
+  uint16_t flags() const { return static_cast<uint16_t>(rest >> 32); }
+  uint16_t next() const { return static_cast<uint16_t>(rest >> 48); }
+
   uint64_t address;
-  uint32_t length;
-  uint16_t flags;
-  uint16_t next;
+  uint64_t rest;
 };
 
 Virtqueue::Virtqueue(const GuestMemory& memory, const Layout& layout)
@@ -103,84 +109,66 @@ size_t Virtqueue::Take(std::span<DescriptorChain> chains) {
   return count;
 }
 
-// A table of descriptors: the queue's own or an indirect one.
-class Virtqueue::Table {
- public:
-  Table(const std::byte* host, uint32_t count) : host_(host), left_(count), count_(count) {}
+// Where a buffer lies, or null. Guests have one region below 3 GiB and one above, and a buffer most
+// often comes from where the last came from.
+inline const MemoryRegion* Virtqueue::RegionOf(const Descriptor& buffer) {
+  if (region_->ContainsSome(buffer.address, buffer.length())) [[likely]]
+    return region_;
+  const MemoryRegion* region = memory_.Region(buffer.address, buffer.length());
+  if (region == nullptr || buffer.length() == 0) return nullptr;
+  return region_ = region;
+}
 
-  // False if there is none, or more were asked for than a chain without a loop can have.
-  bool Get(uint32_t index, Descriptor& descriptor) {
-    if (index >= count_ || left_ == 0) return false;
-    --left_;
-    const std::byte* host = host_ + kDescriptorSize * index;
-    descriptor.address = ReadOnce<uint64_t>(host);
-    const auto rest = ReadOnce<uint64_t>(host + 8);
-    descriptor.length = static_cast<uint32_t>(rest);
-    descriptor.flags = static_cast<uint16_t>(rest >> 32);
-    descriptor.next = static_cast<uint16_t>(rest >> 48);
-    return true;
-  }
-
- private:
-  const std::byte* host_;
-  uint32_t left_;
-  uint32_t count_;
-};
-
-inline bool Virtqueue::AddBuffer(const Descriptor& descriptor, ChainBuffers& buffers) {
-  const bool writable = (descriptor.flags & kDescWrite) != 0;
-  const MemoryRegion* region = memory_.Region(descriptor.address, descriptor.length);
-  chain_bytes_ += descriptor.length;
-  if (region == nullptr || descriptor.length == 0) {
-    return Break("a buffer is empty or lies outside memory");
-  }
-  if (buffers.count_ == ChainBuffers::kMax || chain_bytes_ >= kMaxChainBytes) {
-    return Break("a descriptor chain is too long");
-  }
-  if (!writable) {
-    if (buffers.readable_ != buffers.count_) {
-      return Break("a buffer to read follows one to write");  // section 2.7.4.2
-    }
-    ++buffers.readable_;
-  }
-  buffers.segments_[buffers.count_++] = {
-      .host = region->host + (descriptor.address - region->guest_address),
-      .length = descriptor.length,
-      .region = region->index};
-  return true;
+// The table that an indirect descriptor stands for, or null (section 2.7.5.3.1).
+inline const std::byte* Virtqueue::IndirectTable(const Descriptor& descriptor) {
+  if (!indirect_ || (descriptor.flags() & kDescNext) != 0) return nullptr;
+  const MemoryRegion* region = RegionOf(descriptor);
+  if (region == nullptr || descriptor.length() % kDescriptorSize != 0) return nullptr;
+  return region->At(descriptor.address);
 }
 
 bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
-  buffers.count_ = buffers.readable_ = 0;
-  chain_bytes_ = 0;
-  Table table(descriptors_, size_);
-  bool in_indirect = false;
-  uint32_t index = chain.head();
+  const std::byte* table = descriptors_;
+  uint32_t size = size_;
+  uint32_t left = size;  // a chain without a loop has no more descriptors than its table
+  uint32_t count = 0;
+  uint32_t readable = 0;
+  uint64_t bytes = 0;
+  Descriptor descriptor(table, chain.head());
   while (true) {
-    Descriptor descriptor;
-    if (!table.Get(index, descriptor)) {
-      return Break("a descriptor chain loops or leaves its table");
-    }
-    const bool has_next = (descriptor.flags & kDescNext) != 0;
-    if ((descriptor.flags & kDescIndirect) != 0) {
-      // Section 2.7.5.3.1.
-      if (!indirect_ || in_indirect || has_next) {
-        return Break("an indirect descriptor stands where none may");
-      }
-      const uint32_t count = descriptor.length / kDescriptorSize;
-      const std::byte* host = memory_.At(descriptor.address, descriptor.length);
-      if (host == nullptr || count == 0 || descriptor.length % kDescriptorSize != 0) {
-        return Break("an indirect table is no table or lies outside memory");
-      }
-      table = Table(host, count);
-      in_indirect = true;
-      index = 0;
+    if ((descriptor.flags() & kDescIndirect) != 0) {
+      // The last of the queue's own (section 2.7.5.3.1).
+      table = table == descriptors_ ? IndirectTable(descriptor) : nullptr;
+      if (table == nullptr)
+        return Break("an indirect descriptor stands where none may, or has no table");
+      size = descriptor.length() / kDescriptorSize;
+      left = std::min(size, ChainBuffers::kMax - count);
+      descriptor = Descriptor(table, 0);
       continue;
     }
-    if (!AddBuffer(descriptor, buffers)) return false;
-    if (!has_next) return true;
-    index = descriptor.next;
+    const MemoryRegion* region = RegionOf(descriptor);
+    if (region == nullptr) [[unlikely]]
+      return Break("a buffer is empty or lies outside memory");
+    if ((descriptor.flags() & kDescWrite) == 0) {
+      // Section 2.7.4.2.
+      if (readable != count) return Break("a buffer to read follows one to write");
+      ++readable;
+    }
+    buffers.segments_[count++] = {.host = region->At(descriptor.address),
+                                  .length = descriptor.length(),
+                                  .region = region->index};
+    bytes += descriptor.length();
+    if ((descriptor.flags() & kDescNext) == 0) break;
+    if (descriptor.next() >= size || --left == 0) {
+      return Break(count == ChainBuffers::kMax ? "a descriptor chain is too long"
+                                               : "a descriptor chain loops or leaves its table");
+    }
+    descriptor = Descriptor(table, descriptor.next());
   }
+  if (bytes >= kMaxChainBytes) return Break("a descriptor chain is too long");
+  buffers.count_ = count;
+  buffers.readable_ = readable;
+  return true;
 }
 
 void Virtqueue::Return(DescriptorChain chain, uint32_t written) {

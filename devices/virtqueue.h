@@ -55,7 +55,7 @@ class ChainBuffers {
  public:
   // Of one chain. Drivers may use more through an indirect table than the ring is long, and Linux
   // does when its ring is short.
-  static constexpr size_t kMax = 1024;
+  static constexpr uint32_t kMax = 1024;
 
   std::span<Segment> readable() { return {segments_.data(), readable_}; }
   std::span<Segment> writable() { return {segments_.data() + readable_, count_ - readable_}; }
@@ -63,8 +63,8 @@ class ChainBuffers {
  private:
   friend class Virtqueue;
   std::array<Segment, kMax> segments_;
-  size_t count_ = 0;
-  size_t readable_ = 0;
+  uint32_t count_ = 0;
+  uint32_t readable_ = 0;
 };
 
 class Virtqueue {
@@ -109,9 +109,10 @@ class Virtqueue {
 
  private:
   struct Descriptor;
-  class Table;
+  static constexpr MemoryRegion kNoRegion = {};
 
-  bool AddBuffer(const Descriptor& descriptor, ChainBuffers& buffers);
+  const MemoryRegion* RegionOf(const Descriptor& buffer);
+  const std::byte* IndirectTable(const Descriptor& descriptor);
   void SetAvailEvent(uint16_t index);
 
   const GuestMemory& memory_;
@@ -131,8 +132,8 @@ class Virtqueue {
   uint16_t parked_at_ = 0;       // next_available_ when avail_event was last parked
   bool notify_on_ = true;
   uint32_t in_flight_ = 0;
-  std::bitset<kMaxSize> taken_;  // by head
-  uint64_t chain_bytes_ = 0;     // of the chain being walked
+  std::bitset<kMaxSize> taken_;              // by head
+  const MemoryRegion* region_ = &kNoRegion;  // of the last buffer
 };
 
 }  // namespace ringside

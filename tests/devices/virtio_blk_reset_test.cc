@@ -50,7 +50,8 @@ TEST_F(VirtioBlkResetTest, TellsTheGuestNothingMore) {
   EXPECT_EQ(rig().call.Clear(), 0u);
 }
 
-TEST_F(VirtioBlkResetTest, ShowsNothingOfATurnThatItInterrupts) {
+// The turn it comes in ends as any other; after that the guest sees nothing.
+TEST_F(VirtioBlkResetTest, ShowsNothingMoreAfterTheTurnItComesIn) {
   Start({});
   disk_->Hold(true);
   BoundedEvent submitted, stopping;
@@ -65,11 +66,11 @@ TEST_F(VirtioBlkResetTest, ShowsNothingOfATurnThatItInterrupts) {
   BeginReset();
   stopping.Notify();
   Settle();
-  EXPECT_FALSE(rig().queue().HasUsed());
+  const std::vector<uint8_t> shown = Memory();
   disk_->ReleaseAll();
   WaitForReset();
-  EXPECT_FALSE(rig().queue().HasUsed());
-  EXPECT_EQ(rig().call.Clear(), 0u);
+  EXPECT_TRUE(Memory() == shown);
+  EXPECT_EQ(rig().call.Clear(), 1u);
 }
 
 TEST_F(VirtioBlkResetTest, LeavesGuestMemoryAloneOnceItIsDone) {

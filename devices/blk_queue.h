@@ -83,6 +83,7 @@ class BlkQueue final : public Source {
   void Publish();
   void Count(const BlkParse& parse, const BlockRequest& request);
   Segment* PopSegments();
+  void PushSegments(Segment* segments);
   void ReportIfBroken();
 
   const Parts parts_;

@@ -40,12 +40,7 @@ uint64_t Total(std::span<const Segment> segments) {
 // Moves the first sizeof(T) bytes out of `segments`, however they are split (section 2.7.4.3).
 // False if there are fewer.
 template <typename T>
-bool TakeFront(std::span<Segment>& segments, T& value) {
-  if (!segments.empty() && segments.front().length == sizeof value) {  // as every driver has it
-    value = ReadOnce<T>(segments.front().host);
-    segments = segments.subspan(1);
-    return true;
-  }
+[[gnu::noinline]] bool TakeFront(std::span<Segment>& segments, T& value) {
   auto* out = reinterpret_cast<std::byte*>(&value);
   size_t missing = sizeof value;
   while (missing > 0) {
@@ -63,6 +58,18 @@ bool TakeFront(std::span<Segment>& segments, T& value) {
   return true;
 }
 
+// As every driver has it: a buffer of its own, so two loads will do.
+bool TakeHeader(std::span<Segment>& readable, Header& header) {
+  if (readable.empty() || readable.front().length != sizeof header) {
+    return TakeFront(readable, header);
+  }
+  const std::byte* host = readable.front().host;
+  header.type = ReadOnce<uint32_t>(host + offsetof(Header, type));
+  header.sector = ReadOnce<uint64_t>(host + offsetof(Header, sector));
+  readable = readable.subspan(1);
+  return true;
+}
+
 // The last byte of what the device may write.
 std::byte* TakeStatusByte(std::span<Segment>& segments) {
   if (segments.empty()) return nullptr;
@@ -75,9 +82,9 @@ std::byte* TakeStatusByte(std::span<Segment>& segments) {
 
 // Whether sectors [sector, sector + bytes / 512) can be transferred.
 bool Fits(const BlockInfo& info, uint64_t sector, uint64_t bytes) {
-  const uint64_t block = info.logical_block;
+  const uint64_t within_block = info.logical_block - 1;
   return sector <= info.size / kSectorSize && bytes <= info.size - sector * kSectorSize &&
-         sector * kSectorSize % block == 0 && bytes % block == 0;
+         ((sector * kSectorSize | bytes) & within_block) == 0;
 }
 
 void CopyId(const BlkView& disk, std::span<const Segment> data) {
@@ -89,70 +96,84 @@ void CopyId(const BlkView& disk, std::span<const Segment> data) {
   }
 }
 
-class Parser {
- public:
-  Parser(const BlkView& disk, BlockRequest& request, BlkParse& parse)
-      : disk_(disk), request_(request), parse_(parse) {}
-
-  void Transfer(BlockOp op, uint64_t sector, std::span<Segment> data) {
-    const uint64_t bytes = Total(data);
-    if (op == BlockOp::kRead) parse_.written += static_cast<uint32_t>(bytes);
-    if ((op == BlockOp::kWrite && disk_.info.read_only) || !Fits(disk_.info, sector, bytes)) {
-      return Answer(BlkStatus::kIoError);
-    }
-    if (bytes == 0) return Answer(BlkStatus::kOk);
-    parse_.data = data;
-    parse_.bytes = bytes;
-    Submit(op, sector);
-  }
-
-  void Flush() {
-    // There is nothing to write back; firmware flushes read-only disks all the same.
-    if (disk_.info.read_only) return Answer(BlkStatus::kOk);
-    Submit(BlockOp::kFlush, 0);
-  }
-
-  void GetId(std::span<const Segment> data) {
-    CopyId(disk_, data);
-    parse_.written += static_cast<uint32_t>(std::min<uint64_t>(Total(data), kBlkIdSize));
-    Answer(BlkStatus::kOk);
-  }
-
-  // Section 5.2.6.2: what is unknown is unsupported, what is out of range an error.
-  void Ranges(BlockOp op, std::span<Segment> data) {
-    const bool offered = op == BlockOp::kDiscard ? disk_.discard : disk_.write_zeroes;
-    if (!offered) return Answer(BlkStatus::kUnsupported);
-    Range range;
-    if (!TakeFront(data, range) || !data.empty()) return Answer(BlkStatus::kIoError);
-    const uint32_t known = op == BlockOp::kWriteZeroes ? kUnmap : 0;
-    if ((range.flags & ~known) != 0) return Answer(BlkStatus::kUnsupported);
-    const uint64_t bytes = uint64_t{range.sectors} * kSectorSize;
-    if (disk_.info.read_only || range.sectors > kMaxDiscardSectors ||
-        !Fits(disk_.info, range.sector, bytes)) {
-      return Answer(BlkStatus::kIoError);
-    }
-    if (bytes == 0) return Answer(BlkStatus::kOk);
-    request_.unmap = (range.flags & kUnmap) != 0;
-    request_.length = bytes;
-    Submit(op, range.sector);
-  }
-
-  void Answer(BlkStatus status) {
-    parse_.kind = BlkParse::Kind::kComplete;
-    parse_.status = status;
-  }
-
- private:
-  void Submit(BlockOp op, uint64_t sector) {
-    parse_.kind = BlkParse::Kind::kSubmit;
-    request_.op = op;
-    request_.offset = sector * kSectorSize;
-  }
-
-  const BlkView& disk_;
-  BlockRequest& request_;
-  BlkParse& parse_;
+// What is being parsed.
+struct Parsing {
+  const BlkView& disk;
+  BlockRequest& request;
+  BlkParse& parse;
 };
+
+inline void Answer(const Parsing& it, BlkStatus status) {
+  it.parse.kind = BlkParse::Kind::kComplete;
+  it.parse.status = status;
+}
+
+inline void Submit(const Parsing& it, BlockOp op, uint64_t sector) {
+  it.parse.kind = BlkParse::Kind::kSubmit;
+  it.request.op = op;
+  it.request.offset = sector * kSectorSize;
+}
+
+inline void Transfer(const Parsing& it, BlockOp op, uint64_t sector, std::span<Segment> data) {
+  const uint64_t bytes = data.size() == 1 ? data.front().length : Total(data);
+  if (op == BlockOp::kRead) it.parse.written += static_cast<uint32_t>(bytes);
+  const BlockInfo& info = it.disk.info;
+  if ((op == BlockOp::kWrite && info.read_only) || !Fits(info, sector, bytes)) {
+    return Answer(it, BlkStatus::kIoError);
+  }
+  if (bytes == 0) return Answer(it, BlkStatus::kOk);
+  it.parse.data = data;
+  it.parse.bytes = bytes;
+  Submit(it, op, sector);
+}
+
+void Flush(const Parsing& it) {
+  // There is nothing to write back; firmware flushes read-only disks all the same.
+  if (it.disk.info.read_only) return Answer(it, BlkStatus::kOk);
+  Submit(it, BlockOp::kFlush, 0);
+}
+
+void GetId(const Parsing& it, std::span<const Segment> data) {
+  CopyId(it.disk, data);
+  it.parse.written += static_cast<uint32_t>(std::min<uint64_t>(Total(data), kBlkIdSize));
+  Answer(it, BlkStatus::kOk);
+}
+
+// Section 5.2.6.2: what is unknown is unsupported, what is out of range an error.
+void Ranges(const Parsing& it, BlockOp op, std::span<Segment> data) {
+  const bool offered = op == BlockOp::kDiscard ? it.disk.discard : it.disk.write_zeroes;
+  if (!offered) return Answer(it, BlkStatus::kUnsupported);
+  Range range;
+  if (!TakeFront(data, range) || !data.empty()) return Answer(it, BlkStatus::kIoError);
+  const uint32_t known = op == BlockOp::kWriteZeroes ? kUnmap : 0;
+  if ((range.flags & ~known) != 0) return Answer(it, BlkStatus::kUnsupported);
+  const uint64_t bytes = uint64_t{range.sectors} * kSectorSize;
+  if (it.disk.info.read_only || range.sectors > kMaxDiscardSectors ||
+      !Fits(it.disk.info, range.sector, bytes)) {
+    return Answer(it, BlkStatus::kIoError);
+  }
+  if (bytes == 0) return Answer(it, BlkStatus::kOk);
+  it.request.unmap = (range.flags & kUnmap) != 0;
+  it.request.length = bytes;
+  Submit(it, op, range.sector);
+}
+
+// All but reads and writes. Apart, so that those keep their registers.
+[[gnu::noinline]] void ParseOther(const Parsing& it, uint32_t type, std::span<Segment> readable,
+                                  std::span<Segment> writable) {
+  switch (type) {
+    case kFlush:
+      return Flush(it);
+    case kGetId:
+      return GetId(it, writable);
+    case kDiscard:
+      return Ranges(it, BlockOp::kDiscard, readable);
+    case kWriteZeroes:
+      return Ranges(it, BlockOp::kWriteZeroes, readable);
+    default:
+      return Answer(it, BlkStatus::kUnsupported);
+  }
+}
 
 }  // namespace
 
@@ -161,35 +182,20 @@ BlkParse ParseBlkRequest(ChainBuffers& buffers, const BlkView& disk, BlockReques
   std::span<Segment> readable = buffers.readable();
   std::span<Segment> writable = buffers.writable();
   Header header;
-  if (!TakeFront(readable, header)) return parse;
+  if (!TakeHeader(readable, header)) return parse;
   parse.status_byte = TakeStatusByte(writable);
   if (parse.status_byte == nullptr) return parse;
   parse.written = 1;
 
   request.unmap = false;
   request.length = 0;
-  Parser parser(disk, request, parse);
-  switch (header.type) {
-    case kIn:
-      parser.Transfer(BlockOp::kRead, header.sector, writable);
-      break;
-    case kOut:
-      parser.Transfer(BlockOp::kWrite, header.sector, readable);
-      break;
-    case kFlush:
-      parser.Flush();
-      break;
-    case kGetId:
-      parser.GetId(writable);
-      break;
-    case kDiscard:
-      parser.Ranges(BlockOp::kDiscard, readable);
-      break;
-    case kWriteZeroes:
-      parser.Ranges(BlockOp::kWriteZeroes, readable);
-      break;
-    default:
-      parser.Answer(BlkStatus::kUnsupported);
+  const Parsing it = {.disk = disk, .request = request, .parse = parse};
+  if (header.type == kIn) {
+    Transfer(it, BlockOp::kRead, header.sector, writable);
+  } else if (header.type == kOut) {
+    Transfer(it, BlockOp::kWrite, header.sector, readable);
+  } else {
+    ParseOther(it, header.type, readable, writable);
   }
   return parse;
 }

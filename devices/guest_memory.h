@@ -40,11 +40,6 @@ struct MemoryRegion {
     const uint64_t offset = address - guest_address;  // wraps to huge if below
     return offset < size && length <= size - offset;
   }
-  // The same for a length above 0, in one comparison less.
-  bool ContainsSome(uint64_t address, uint64_t length) const {
-    const uint64_t offset = address - guest_address;
-    return offset < size && length - 1 < size - offset;
-  }
   // Of an address it contains.
   std::byte* At(uint64_t address) const { return host + (address - guest_address); }
 };

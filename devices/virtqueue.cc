@@ -92,12 +92,12 @@ size_t Virtqueue::Take(std::span<DescriptorChain> chains) {
   for (size_t i = 0; i < count; ++i) {
     const size_t entry = next_available_ & (size_ - 1u);
     const auto head = ReadOnce<uint16_t>(available_ + kRingOffset + kAvailEntrySize * entry);
-    if (head >= size_ || taken_.test(head)) {
+    if (head >= size_ || taken_[head]) {
       Break(head >= size_ ? "an available head lies beyond the queue"
                           : "a head was made available again while it was in use");
       return i;
     }
-    taken_.set(head);
+    taken_[head] = true;
     ++in_flight_;
     ++next_available_;
     chains[i] = DescriptorChain(head);
@@ -109,14 +109,9 @@ size_t Virtqueue::Take(std::span<DescriptorChain> chains) {
   return count;
 }
 
-// Where a buffer lies, or null. Guests have one region below 3 GiB and one above, and a buffer most
-// often comes from where the last came from.
+// The region a buffer lies in, or null.
 inline const MemoryRegion* Virtqueue::RegionOf(const Descriptor& buffer) {
-  if (region_->ContainsSome(buffer.address, buffer.length())) [[likely]]
-    return region_;
-  const MemoryRegion* region = memory_.Region(buffer.address, buffer.length());
-  if (region == nullptr || buffer.length() == 0) return nullptr;
-  return region_ = region;
+  return buffer.length() == 0 ? nullptr : memory_.Region(buffer.address, buffer.length());
 }
 
 // The table that an indirect descriptor stands for, or null (section 2.7.5.3.1).
@@ -131,43 +126,54 @@ bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
   const std::byte* table = descriptors_;
   uint32_t size = size_;
   uint32_t left = size;  // a chain without a loop has no more descriptors than its table
-  uint32_t count = 0;
-  uint32_t readable = 0;
+  Segment* segment = buffers.segments_.data();
+  Segment* writable = nullptr;  // the first of them
   uint64_t bytes = 0;
+  // Guests have one region below 3 GiB and one above, and all buffers of a chain most often come
+  // from the same. Three copies, so that they stay in registers.
+  uint64_t region_start = region_->guest_address;
+  uint64_t region_size = region_->size;
+  std::byte* region_host = region_->host;
   Descriptor descriptor(table, chain.head());
   while (true) {
     if ((descriptor.flags() & kDescIndirect) != 0) {
       // The last of the queue's own (section 2.7.5.3.1).
       table = table == descriptors_ ? IndirectTable(descriptor) : nullptr;
-      if (table == nullptr)
-        return Break("an indirect descriptor stands where none may, or has no table");
+      if (table == nullptr) return Break("an indirect descriptor stands where none may");
       size = descriptor.length() / kDescriptorSize;
-      left = std::min(size, ChainBuffers::kMax - count);
+      left = std::min(size, static_cast<uint32_t>(buffers.limit() - segment));
       descriptor = Descriptor(table, 0);
       continue;
     }
-    const MemoryRegion* region = RegionOf(descriptor);
-    if (region == nullptr) [[unlikely]]
-      return Break("a buffer is empty or lies outside memory");
-    if ((descriptor.flags() & kDescWrite) == 0) {
-      // Section 2.7.4.2.
-      if (readable != count) return Break("a buffer to read follows one to write");
-      ++readable;
+    uint64_t offset = descriptor.address - region_start;  // wraps to huge if below
+    if (offset >= region_size || descriptor.length() - uint64_t{1} >= region_size - offset)
+        [[unlikely]] {
+      const MemoryRegion* region = RegionOf(descriptor);
+      if (region == nullptr) return Break("a buffer is empty or lies outside memory");
+      region_ = region;
+      region_start = region->guest_address;
+      region_size = region->size;
+      region_host = region->host;
+      offset = descriptor.address - region_start;
     }
-    buffers.segments_[count++] = {.host = region->At(descriptor.address),
-                                  .length = descriptor.length(),
-                                  .region = region->index};
+    if ((descriptor.flags() & kDescWrite) != 0) {
+      if (writable == nullptr) writable = segment;
+    } else if (writable != nullptr) {
+      return Break("a buffer to read follows one to write");  // section 2.7.4.2
+    }
+    *segment++ = {
+        .host = region_host + offset, .length = descriptor.length(), .region = region_->index};
     bytes += descriptor.length();
     if ((descriptor.flags() & kDescNext) == 0) break;
     if (descriptor.next() >= size || --left == 0) {
-      return Break(count == ChainBuffers::kMax ? "a descriptor chain is too long"
-                                               : "a descriptor chain loops or leaves its table");
+      return Break(segment == buffers.limit() ? "a descriptor chain is too long"
+                                              : "a descriptor chain loops or leaves its table");
     }
     descriptor = Descriptor(table, descriptor.next());
   }
   if (bytes >= kMaxChainBytes) return Break("a descriptor chain is too long");
-  buffers.count_ = count;
-  buffers.readable_ = readable;
+  buffers.writable_ = writable != nullptr ? writable : segment;
+  buffers.end_ = segment;
   return true;
 }
 
@@ -175,7 +181,7 @@ void Virtqueue::Return(DescriptorChain chain, uint32_t written) {
   std::byte* entry = used_ + kRingOffset + kUsedEntrySize * (next_used_ & (size_ - 1u));
   const std::array<uint32_t, 2> element = {chain.head(), written};
   std::memcpy(entry, element.data(), sizeof element);
-  taken_.reset(chain.head());
+  taken_[chain.head()] = false;
   --in_flight_;
   ++next_used_;
 }

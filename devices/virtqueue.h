@@ -57,14 +57,16 @@ class ChainBuffers {
   // does when its ring is short.
   static constexpr uint32_t kMax = 1024;
 
-  std::span<Segment> readable() { return {segments_.data(), readable_}; }
-  std::span<Segment> writable() { return {segments_.data() + readable_, count_ - readable_}; }
+  std::span<Segment> readable() { return {segments_.data(), writable_}; }
+  std::span<Segment> writable() { return {writable_, end_}; }
 
  private:
   friend class Virtqueue;
+  const Segment* limit() const { return segments_.data() + kMax; }
+
   std::array<Segment, kMax> segments_;
-  uint32_t count_ = 0;
-  uint32_t readable_ = 0;
+  Segment* writable_ = segments_.data();
+  Segment* end_ = segments_.data();
 };
 
 class Virtqueue {

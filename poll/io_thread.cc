@@ -184,14 +184,6 @@ void Source::Written() {
   if (parked_) io_thread_->Unpark(*this);
 }
 
-void IoThread::HookList::Add(Hook& hook) {
-  if (hook.queued_) return;
-  hook.queued_ = true;
-  hook.next_ = nullptr;
-  *end_ = &hook;
-  end_ = &hook.next_;
-}
-
 void IoThread::HookList::AddFirst(Hook& hook) {
   if (hook.queued_) return;
   hook.queued_ = true;

@@ -107,7 +107,7 @@ struct IoThreadStats {
   Counter spin_limit_ns;   // no count: for how long the last wait would look
   Counter sleeps;
   Counter wake_ups;  // as many, or one less while it sleeps
-  Counter parked;  // sources that fell silent and are no longer looked at
+  Counter parked;    // sources that fell silent and are no longer looked at
   Counter unparked;
 };
 
@@ -145,7 +145,13 @@ class IoThread {
  private:
   class HookList {
    public:
-    void Add(Hook& hook);
+    void Add(Hook& hook) {
+      if (hook.queued_) return;
+      hook.queued_ = true;
+      hook.next_ = nullptr;
+      *end_ = &hook;
+      end_ = &hook.next_;
+    }
     void AddFirst(Hook& hook);
     // Whether there were any.
     bool Run();

@@ -90,6 +90,7 @@ void BlkQueue::Submit(Slot& slot, const BlkParse& parse) {
                  !parts_.write_back.load(std::memory_order_relaxed);
   slot.done = done_;
   ++submitted_;
+  parts_.io_thread.RequestBegins();
   parts_.channel.Submit(slot);
 }
 
@@ -106,6 +107,7 @@ void BlkQueue::TracedDone(BlockRequest& request) {
 
 void BlkQueue::Complete(Slot& slot) {
   --submitted_;
+  parts_.io_thread.RequestEnds();
   if (slot.many_segments != nullptr) PushSegments(slot.many_segments);
   if (stopped_) {
     if (idle()) parts_.io_thread.AtPublish(parts_.idle_hook);

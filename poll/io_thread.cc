@@ -73,6 +73,7 @@ void IoThread::Post(Task& task) {
 }
 
 void IoThread::Loop() {
+  MeasureWaking();
   // Tasks posted before the stop are older than it in the mailbox, so they have run by then.
   while (!stop_) {
     stats_.turns.Add();
@@ -209,6 +210,7 @@ bool IoThread::HookList::Run() {
 
 void IoThread::SetPoll(const PollConfig& poll) {
   policy_ = PollPolicy::Create(poll);
+  if (wake_ns_ == 0) MeasureWaking();
 }
 
 void IoThread::RunPosted() {

@@ -107,6 +107,7 @@ struct IoThreadStats {
   Counter spin_limit_ns;   // no count: for how long the last wait would look
   Counter sleeps;
   Counter wake_ups;  // as many, or one less while it sleeps
+  Counter wake_ns;   // no count: what waking the thread takes at least
   Counter parked;    // sources that fell silent and are no longer looked at
   Counter unparked;
 };
@@ -138,6 +139,9 @@ class IoThread {
   void BeforeSubmit(Hook& hook) { submit_hooks_.AddFirst(hook); }
   void Arm(FdWatch& watch);
   void Disarm(FdWatch& watch);
+  // Requests that are on their way to where the bytes are: what the thread waits for depends on it.
+  void RequestBegins() { ++in_flight_; }
+  void RequestEnds() { --in_flight_; }
   // Null if the thread sleeps in epoll. Its pointer may be read, not used, by any thread.
   Uring* uring() { return uring_.get(); }
   const Uring* uring() const { return uring_.get(); }
@@ -184,8 +188,9 @@ class IoThread {
   void Park(Source& source);
   void Unpark(Source& source);
 
+  void MeasureWaking();
   void WaitForWork();
-  bool Spin(int64_t spin_ns, int64_t start_ns);
+  bool Spin(Waiting what, int64_t spin_ns, int64_t start_ns);
   void QuietSources();
   void Sleep();
   void PrepareToSleep();
@@ -211,6 +216,8 @@ class IoThread {
   Source* next_source_ = nullptr;  // of the loop that is running one
   HookList publish_hooks_;
   HookList submit_hooks_;
+  uint64_t in_flight_ = 0;
+  int64_t wake_ns_ = 0;  // what waking this thread takes at least
   IoThreadStats stats_;
   bool stop_ = false;
   std::thread thread_;

@@ -1,6 +1,7 @@
 #include "poll/policy.h"
 
 #include <algorithm>
+#include <array>
 
 namespace ringside {
 namespace {
@@ -8,8 +9,8 @@ namespace {
 class ConstantPolicy final : public PollPolicy {
  public:
   explicit ConstantPolicy(int64_t spin_ns) : spin_ns_(spin_ns) {}
-  int64_t SpinNs() const override { return spin_ns_; }
-  void Observe(int64_t) override {}
+  int64_t SpinNs(Waiting) const override { return spin_ns_; }
+  void Observe(Waiting, int64_t) override {}
 
  private:
   const int64_t spin_ns_;
@@ -22,15 +23,16 @@ class GrowShrinkPolicy final : public PollPolicy {
  public:
   explicit GrowShrinkPolicy(const PollConfig& config) : config_(config) {}
 
-  int64_t SpinNs() const override { return limit_ns_; }
+  int64_t SpinNs(Waiting what) const override { return limits_ns_[static_cast<size_t>(what)]; }
 
-  void Observe(int64_t waited_ns) override {
-    if (waited_ns <= limit_ns_) return;
+  void Observe(Waiting what, int64_t waited_ns) override {
+    int64_t& limit_ns = limits_ns_[static_cast<size_t>(what)];
+    if (waited_ns <= limit_ns) return;
     if (waited_ns > config_.max_ns) {
-      limit_ns_ = config_.shrink == 0 ? 0 : limit_ns_ / config_.shrink;
+      limit_ns = config_.shrink == 0 ? 0 : limit_ns / config_.shrink;
     } else {
-      const int64_t grown = limit_ns_ == 0 ? kFirstNs : limit_ns_ * config_.grow;
-      limit_ns_ = std::min(grown, config_.max_ns);
+      const int64_t grown = limit_ns == 0 ? kFirstNs : limit_ns * config_.grow;
+      limit_ns = std::min(grown, config_.max_ns);
     }
   }
 
@@ -38,7 +40,7 @@ class GrowShrinkPolicy final : public PollPolicy {
   static constexpr int64_t kFirstNs = 4000;
 
   const PollConfig config_;
-  int64_t limit_ns_ = 0;
+  std::array<int64_t, 2> limits_ns_ = {};  // by Waiting
 };
 
 }  // namespace

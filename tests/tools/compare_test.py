@@ -125,6 +125,31 @@ class ProcessorTime(unittest.TestCase):
             finally:
                 os.killpg(parent.pid, signal.SIGKILL)
 
+    def test_that_of_a_thread_that_spins_is_no_vcpus(self):
+        script = ("import threading, time, os\n"
+                  "def spin():\n"
+                  "    while True: pass\n"
+                  "for name, work in (('io-disk', spin), ('vcpu-0', lambda: time.sleep(60))):\n"
+                  "    def named(name=name, work=work):\n"
+                  "        task = f'/proc/self/task/{threading.get_native_id()}'\n"
+                  "        open(f'{task}/comm', 'w').write(name)\n"
+                  "        work()\n"
+                  "    threading.Thread(target=named, daemon=True).start()\n"
+                  "print(flush=True)\n"
+                  "time.sleep(60)\n")
+        with subprocess.Popen(["/usr/bin/python3", "-c", script],
+                              stdout=subprocess.PIPE) as process:
+            try:
+                process.stdout.read(1)
+                before = cpu.sample(process.pid)
+                deadline = time.monotonic() + 20
+                while (used := cpu.sample(process.pid) - before).total_ns < 200_000_000:
+                    self.assertLess(time.monotonic(), deadline, "the spinning does not show")
+                    time.sleep(0.02)
+                self.assertLess(used.vcpu_ns, 50_000_000)
+            finally:
+                process.kill()
+
     def test_threads_of_vcpus_are_known_by_name(self):
         for name in ("vcpu-0", "CPU 0/KVM", "fc_vcpu 0", "vcpu0", "crosvm_vcpu0"):
             self.assertTrue(cpu.VCPU_THREAD.search(name), name)
@@ -140,18 +165,21 @@ class ProcessorTime(unittest.TestCase):
 class RingsideStatistics(unittest.TestCase):
     def setUp(self):
         with mock.patch.object(contestants, "first_line", return_value="ringside 0"):
-            self.auto, self.native = (contestants.Ringside("ringside", engine)
-                                      for engine in ("auto", "native"))
+            self.auto, self.native = (
+                contestants.Ringside("ringside", engine, contestants.POLLING["grow-shrink"])
+                for engine in ("auto", "native"))
 
     def statistics(self, aio):
         queue = {"requests": 100, "errors": 0, "kicks": 50, "interrupts": 0}
+        thread = {"io_uring_enters": 100, "sleeps": 10, "spin_wasted_ns": 3000}
         return "warning: x\n" + json.dumps(
-            {"disks": [{"aio": aio, "queues": [queue]}], "io_threads": [{"io_uring_enters": 100}],
+            {"disks": [{"aio": aio, "queues": [queue]}], "io_threads": [thread],
              "vcpus": [{"exits": {"io": 20, "mmio": 5}}]})
 
     def test_counters_are_an_io(self):
         own = self.auto.check(DISK, self.statistics("io_uring"))
         self.assertEqual((own["kicks_per_request"], own["exits_per_request"]), (0.5, 0.25))
+        self.assertEqual((own["sleeps_per_request"], own["wasted_spin_ns_per_request"]), (0.1, 30))
 
     def test_an_engine_that_fell_back_is_a_failure(self):
         self.native.check(DISK, self.statistics("native"))
@@ -170,6 +198,17 @@ class RingsideStatistics(unittest.TestCase):
         self.assertEqual(disk_of(DISK), "path=/data/a,,b.img,cache=none,aio=auto,queues=1")
         self.assertIn("cache=writeback", disk_of(CACHED))
         self.assertEqual(disk_of(NULL), "type=null,size=1024M,queues=1")
+
+    def test_each_way_to_wait_has_a_name_and_is_asked_for(self):
+        ways = {"never": ("Ringside no poll", "poll=never"),
+                "grow-shrink": ("Ringside poll 32us", "poll=grow-shrink,max=32us"),
+                "always": ("Ringside poll always", "poll=always")}
+        self.assertEqual(list(contestants.POLLING), list(ways))
+        for policy, (name, option) in ways.items():
+            with mock.patch.object(contestants, "first_line", return_value="ringside 0"):
+                one = contestants.Ringside("ringside", "auto", contestants.POLLING[policy])
+            command = one.command(DISK, "", "")
+            self.assertEqual((one.name, command[command.index("--iothread") + 1]), (name, option))
 
     def test_linux_aio_is_left_out_where_there_is_no_direct_io(self):
         self.assertTrue(self.native.serves(DISK))
@@ -349,6 +388,7 @@ class Choice(unittest.TestCase):
         for arguments, message in ((["--targets", "disc"], "'disc' is none of"),
                                    (["--depths", "0"], "'0' is no number"),
                                    (["--runtime", "5"], "'5' is no time"),
+                                   (["--ringside-poll", "fixed"], "'fixed' is none of never"),
                                    (["--rates", "x%"], "'x'"), (["--rw", "trim"], "trim")):
             with self.subTest(arguments), self.assertRaisesRegex(BadInput, message):
                 options.parse(arguments)

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from .common import BadInput, RELEASE_DIRECTORY
+from .contestants import POLLING
 
 DESCRIPTION = """\
 Runs the same bare-metal guest, file and jobs under Ringside and under every other VMM found here,
@@ -28,6 +29,7 @@ EXAMPLES = """\
 examples:
   tools/compare
   tools/compare --targets tmpfs --depths 1,32 --rounds 5 --only Ringside --only 'QEMU*native*'
+  tools/compare --ringside-poll grow-shrink --qemu-poll 32768
   tools/compare --qemu /usr/bin/qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker
   tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5"""
 
@@ -105,6 +107,9 @@ def _add_contestants(group):
     add("--skip", action="append", metavar="NAME", help="not these (repeatable)")
     add("--ringside-aio", type=_engines, default=("auto",), metavar="NAME,...",
         help="of auto, io_uring, native, threads (default: auto)")
+    add("--ringside-poll", type=_pollings, default=tuple(POLLING), metavar="NAME,...",
+        help="how its I/O thread waits: of never, grow-shrink (32 us at most), always (default: "
+             "all)")
     add("--qemu", action="append", metavar="PATH",
         help="instead of the one in PATH (repeatable); lab: the one that tools/lab uses")
     add("--qemu-poll", type=_poll_limits, default=(0, 32768), metavar="NS,...",
@@ -173,7 +178,7 @@ def _milliseconds(text):
 
 def _words_of(allowed):
     def parse_words(text):
-        words = tuple(text.split(","))
+        words = tuple(dict.fromkeys(text.split(",")))
         for word in words:
             if word not in allowed:
                 raise argparse.ArgumentTypeError(f"'{word}' is none of {', '.join(allowed)}")
@@ -182,4 +187,5 @@ def _words_of(allowed):
 
 
 _targets = _words_of(TARGETS)
+_pollings = _words_of(tuple(POLLING))
 _engines = _words_of(("auto", "io_uring", "native", "threads"))

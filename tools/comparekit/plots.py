@@ -10,9 +10,10 @@ from matplotlib import pyplot, ticker
 
 from . import summary
 
-# The same contestant has the same colour and mark in every plot.
+# The same contestant has the same colour and mark in every plot. A family's first colour is the
+# reference's, if it is of that family.
 _COLOURS = {
-    "Ringside": ["#d62728", "#ff7f6e", "#8c1515"],
+    "Ringside": ["#d62728", "#ff9f8f", "#8c1515", "#e377a2"],
     "QEMU": ["#1f4e9c", "#4f86d9", "#2a9d8f", "#76c8bd",
              "#5b3f9c", "#9c83d6", "#3b6d7a", "#8db5c0"],
     "Firecracker": ["#e08a00", "#f2bd5c"],
@@ -30,7 +31,7 @@ def draw(results, directory):
     pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ringside", "font.size": 9,
                             "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
                             "axes.spines.right": False})
-    style = Styles(results["contestants"])
+    style = Styles(results["contestants"], summary.reference(results))
     plots = [("iops", "I/Os a second against requests in flight", "closed", [_iops]),
              ("latency", "Latency against load, one mark a depth", "closed",
               [partial(_latency_against_iops, name=name) for name in _PERCENTILES]),
@@ -45,10 +46,11 @@ def draw(results, directory):
 class Styles:
     """How a row is drawn."""
 
-    def __init__(self, contestants):
+    def __init__(self, contestants, reference):
+        self._reference = reference
         self._colours, self._marks = {}, {}
         counts = {}
-        for contestant in contestants:
+        for contestant in sorted(contestants, key=lambda one: one["name"] != reference):
             family = contestant["family"]
             number = counts[family] = counts.get(family, -1) + 1
             palette = _COLOURS.get(family, ["#777777"])
@@ -60,10 +62,10 @@ class Styles:
         if row.family in _GREY:
             colour, dashes = _GREY[row.family]
             return {"color": colour, "linestyle": dashes, "linewidth": 1.4, "zorder": 1}
-        emphasised = row.family == summary.REFERENCE
+        width = 2.8 if row.name == self._reference else 2.0 if row.family == summary.OURS else 1.3
         return {"color": self._colours[row.name], "marker": self._marks[row.name],
-                "markersize": 6 if emphasised else 4, "linewidth": 2.8 if emphasised else 1.3,
-                "zorder": 5 if emphasised else 2}
+                "markersize": 2 + 1.5 * width, "linewidth": width,
+                "zorder": 5 if row.family == summary.OURS else 2}
 
 
 def _draw_one(results, path, title, loop, panels, style):

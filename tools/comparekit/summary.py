@@ -8,9 +8,12 @@ in the open one.
 import statistics
 from dataclasses import dataclass, field
 
+from .contestants import POLLING
+
 # Contestants of these families are ways to the same end: shown is the best of them at each depth.
 BEST_OF = ("host", "ceiling")
-REFERENCE = "Ringside"
+OURS = "Ringside"
+EQUAL_POLLING = POLLING["grow-shrink"].name
 
 _FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "kicks_per_io", "interrupts_per_io")
 _PERCENTILES = ("p50", "p99", "p999")
@@ -92,18 +95,20 @@ def _best_of(family, found):
 
 
 def ratio(row, reference, key, name="iops"):
-    """A figure of `row` over Ringside's; None if either was not measured."""
+    """A figure of `row` over the reference's; None if either was not measured."""
     pair = [of.points[key][name] if of and key in of.points else None for of in (row, reference)]
     if None in pair or not pair[1].median:
         return None
     return pair[0].median / pair[1].median
 
 
-def reference(all_rows):
-    """The row that ratios refer to: Ringside on its default engine, else its first."""
-    ringsides = [row for row in all_rows if row.family == REFERENCE]
-    default = [row for row in ringsides if row.name == REFERENCE]
-    return next(iter(default + ringsides), None)
+def reference(results):
+    """The name of the row that ratios refer to, on all targets: Ringside that polls as long as QEMU
+    does by default, else its first; None without Ringside."""
+    ours = [contestant["name"] for contestant in results["contestants"]
+            if contestant["family"] == OURS]
+    equal = [name for name in ours if name.endswith(EQUAL_POLLING)]
+    return next(iter(equal + ours), None)
 
 
 def best_iops(all_rows):

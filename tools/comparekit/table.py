@@ -5,9 +5,10 @@ from . import summary
 _HEADLINE_DEPTHS = (1, 32)
 
 _LEGEND = """\
-kIOPS: median of the rounds, spread: half of lowest to highest. ratio: IOPS ÷ Ringside's. p50, p99:
-latency, us. CPU: process CPU an I/O, us; less vCPU: without the vCPU thread, which spins for
-completions unless interrupts tell of them. kicks: the guest's, an I/O."""
+kIOPS: median of the rounds, spread: half of lowest to highest. ratio: IOPS ÷ the reference's. p50,
+p99: latency, us. CPU: process CPU an I/O, us, what polling burns included; less vCPU: without the
+vCPU thread, which spins for completions unless interrupts tell of them. kicks: the guest's, an
+I/O."""
 
 
 def markdown(results):
@@ -19,7 +20,7 @@ def markdown(results):
         if not all_rows:
             continue
         blocks.append(f"## {target['name']}: {target['text']}")
-        blocks += [_headline(all_rows, depth) for depth in headline_depths(depths)]
+        blocks += [_headline(results, all_rows, depth) for depth in headline_depths(depths)]
         blocks += ["Thousand I/Os a second by requests in flight, in brackets lowest to highest of "
                    "the rounds:", _all_depths(all_rows, depths)]
         blocks += _open_loop(results, target["name"])
@@ -29,12 +30,12 @@ def markdown(results):
 
 def terminal(results):
     """The headlines of each target, and what went wrong."""
-    blocks = []
+    blocks = [_reference(results)]
     for target in results["targets"]:
         all_rows = summary.rows(results, target["name"])
         if all_rows:
             blocks.append(f"{target['name']}: {target['text']}")
-            blocks += [_headline(all_rows, depth)
+            blocks += [_headline(results, all_rows, depth)
                        for depth in headline_depths(results["settings"]["depths"])]
     return "\n\n".join(filter(None, [*blocks, *results.get("notes", []), _LEGEND,
                                      _problems(results)]))
@@ -51,7 +52,8 @@ def _title(results):
     lines = [
         "# Ringside beside its peers", "",
         f"{settings['rw']}, {settings['bs']}, 1 queue, completions by {settings['wait']}; medians "
-        f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job.", "",
+        f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job. "
+        + _reference(results), "",
         f"- date: {results['date']}",
         f"- machine: {machine['cpu']}, {machine['processors']} processors "
         f"({machine['hypervisor']}), {machine['memory_gib']} GiB; {machine['distribution']}, "
@@ -62,8 +64,16 @@ def _title(results):
         versions.setdefault(contestant["version"], contestant["family"])
     for version, family in versions.items():
         lines.append(f"- {family}: {version or 'this checkout'}"
-                     + (f", commit {machine['commit']}" if family == summary.REFERENCE else ""))
+                     + (f", commit {machine['commit']}" if family == summary.OURS else ""))
     return "\n".join(lines)
+
+
+def _reference(results):
+    name = summary.reference(results)
+    if name is None:
+        return ""
+    equal = name.endswith(summary.EQUAL_POLLING)
+    return f"Ratios are to {name}{', which polls as long as QEMU does by default' * equal}."
 
 
 def _problems(results):
@@ -77,10 +87,11 @@ def _problems(results):
     return "\n".join(lines)
 
 
-def _headline(all_rows, depth):
+def _headline(results, all_rows, depth):
     header = [f"{depth} in flight", "kIOPS", "spread", "ratio", "p50", "p99", "CPU", "less vCPU",
               "kicks"]
-    reference = summary.reference(all_rows)
+    name = summary.reference(results)
+    reference = next((row for row in all_rows if row.name == name), None)
     return _table(header, [_headline_cells(row, reference, depth) for row in all_rows])
 
 
@@ -153,7 +164,7 @@ def _own_counters(results, target):
 
 
 def _name(row):
-    name = f"**{row.name}**" if row.family == summary.REFERENCE else row.name
+    name = f"**{row.name}**" if row.family == summary.OURS else row.name
     return name + ("!" if row.noisy else "")
 
 

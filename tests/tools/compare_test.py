@@ -77,6 +77,7 @@ class JobLines(unittest.TestCase):
         output.add(json.dumps(job()), at(2_001_000, 1_500_000, 1100), at(9_000_000, 0, 1200))
         self.assertAlmostEqual(output.jobs[0]["cpu_ns_per_io"], 1000)
         self.assertAlmostEqual(output.jobs[0]["host_cpu_ns_per_io"], 250)
+        self.assertAlmostEqual(output.jobs[0]["host_cpu_share"], 0.0005)
 
 
 class Boots(unittest.TestCase):
@@ -302,6 +303,11 @@ class Rounds(unittest.TestCase):
         self.assertEqual(self.boots, [("Ringside", True), ("other", True)]
                          + [("Ringside", False), ("other", False)] * 2)
         self.assertEqual([rounds.failures, rounds.noise], [[], []])
+
+    def test_what_needs_no_check_gets_none(self):
+        self.b.checked = False
+        schedule_of([self.a, self.b]).run()
+        self.assertEqual(self.boots[:2], [("Ringside", True), ("Ringside", False)])
 
     def test_a_failed_contestant_is_named_and_left_out(self):
         rounds = schedule_of([ShellContestant("", "broken"), self.a])

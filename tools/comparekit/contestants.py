@@ -28,6 +28,8 @@ _SYS_IO_URING_SETUP = 425
 class Contestant:
     """One way to serve the guest's disk. `name` is what --only and --skip know it by."""
 
+    checked = True      # Its data is verified before it is measured.
+
     family = ""         # Contestants of one family are of one colour in the plots.
     note = ""           # What a reader of the table has to know.
     end = "poweroff"    # The guest's word that makes it exit by itself.
@@ -83,8 +85,9 @@ class Ringside(Contestant):
     family = "Ringside"
 
     def __init__(self, program, engine, polling):
-        name = "Ringside" if engine == "auto" else f"Ringside {engine}"
-        super().__init__(f"{name} {polling.name}", program, first_line([program, "--version"]))
+        self.base_name = "Ringside" if engine == "auto" else f"Ringside {engine}"
+        super().__init__(f"{self.base_name} {polling.name}", program,
+                         first_line([program, "--version"]))
         self._engine, self._polling = engine, polling
 
     def serves(self, target):
@@ -138,8 +141,8 @@ class Qemu(Contestant):
         version = first_line([*words, "--version"])
         number = re.search(r"version (\d+\.\d+)", version)
         polling = f"poll {poll_max_ns / 1000:.3g}us" if poll_max_ns else "no poll"
-        super().__init__(f"QEMU {number.group(1) if number else '?'} {aio} {polling}", words[0],
-                         version)
+        self.base_name = f"QEMU {number.group(1) if number else '?'} {aio}"
+        super().__init__(f"{self.base_name} {polling}", words[0], version)
         self._words, self._aio, self._poll_max_ns = words, aio, poll_max_ns
 
     def serves(self, target):

@@ -15,7 +15,8 @@ BEST_OF = ("host", "ceiling")
 OURS = "Ringside"
 EQUAL_POLLING = POLLING["grow-shrink"].name
 
-_FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "kicks_per_io", "interrupts_per_io")
+_FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "host_cpu_share", "kicks_per_io",
+            "interrupts_per_io")
 _PERCENTILES = ("p50", "p99", "p999")
 
 
@@ -63,6 +64,31 @@ def rows(results, target, loop="closed"):
                      if any(row.family == family for row in found)]
 
 
+def job_keys(results, target, loop):
+    """Of all jobs that were measured on a target."""
+    return sorted({_key(job, loop) for sample in results["samples"]
+                   if (sample["target"], sample["loop"]) == (target, loop)
+                   for job in sample["jobs"]})
+
+
+def sweep_rows(results, target, loop, key):
+    """Returns a Row a curve of a sweep, of the job with that key; its points' keys are limits in
+    microseconds."""
+    found = {}
+    for contestant in results["contestants"]:
+        of_limit = _row(results, target, contestant, loop)
+        if key not in of_limit.points:
+            continue
+        row = found.setdefault(contestant["curve"], Row(contestant["curve"], contestant["family"]))
+        row.noisy = row.noisy or of_limit.noisy
+        row.points[contestant["limit_us"]] = of_limit.points[key]
+    return list(found.values())
+
+
+def _key(job, loop):
+    return job["qd"] if loop == "closed" else job["rate"]
+
+
 def _row(results, target, contestant, loop):
     row = Row(contestant["name"], contestant["family"])
     jobs = {}
@@ -71,7 +97,7 @@ def _row(results, target, contestant, loop):
             continue
         row.noisy = row.noisy or sample["noisy"] is not None
         for job in sample["jobs"]:
-            jobs.setdefault(job["qd"] if loop == "closed" else job["rate"], []).append(job)
+            jobs.setdefault(_key(job, loop), []).append(job)
     row.points = {key: Point(figures(of_key), row.name) for key, of_key in sorted(jobs.items())}
     return row
 

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""tools/compare sweep without a VMM: which points it measures, and what it makes of its samples."""
+"""How polling is compared, without a VMM: the ways to wait; which points tools/compare sweep has,
+and what it makes of its samples."""
 
 import json
 import tempfile
@@ -8,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from comparekit import __main__ as main
-from comparekit import options, summary, sweep, sweep_plots, sweep_table, targets
+from comparekit import contestants, options, summary, sweep, sweep_plots, sweep_table, targets
 from comparekit.common import BadInput, MeasureError
 
 DISK = targets.Target("disk", "file on ext4", "/data/x.img", 1 << 30, True)
@@ -36,8 +37,8 @@ def job(**changes):
 
 
 def results(loops=("closed",)):
-    """Two rounds of three limits. IOPS are 10,000, 1,000 more for each microsecond of the limit, and
-    200 more in the second round."""
+    """Two rounds of three limits. IOPS are 10,000, 1,000 more for each microsecond of the limit,
+    and 200 more in the second round."""
     points, _ = find_points("--limits", "0,2,8", "--qemu-aio", "native")
     samples = [{"target": "disk", "contestant": point.name, "round": number, "loop": loop,
                 "noisy": None, "self": {},
@@ -55,6 +56,18 @@ def results(loops=("closed",)):
          "contestants": [{"name": point.name, "family": point.family, "version": "1", "note": ""}
                          for point in points],
          "targets": [{"name": "disk", "text": "file on ext4"}], "samples": samples}, points)
+
+
+class WaysToWait(unittest.TestCase):
+    def test_each_that_the_comparison_runs_has_a_name_and_is_asked_for(self):
+        ways = {"never": ("Ringside no poll", "poll=never"),
+                "grow-shrink": ("Ringside poll 32us", "poll=grow-shrink,max=32us"),
+                "always": ("Ringside poll always", "poll=always")}
+        self.assertEqual(options.parse([]).ringside_poll, tuple(ways))
+        for policy, expected in ways.items():
+            with mock.patch("comparekit.contestants.first_line", return_value="ringside 0"):
+                one = contestants.Ringside("ringside", "auto", contestants.POLLING[policy])
+            self.assertEqual((one.name, word_after(one, "--iothread")), expected)
 
 
 class Points(unittest.TestCase):

@@ -200,17 +200,6 @@ class RingsideStatistics(unittest.TestCase):
         self.assertIn("cache=writeback", disk_of(CACHED))
         self.assertEqual(disk_of(NULL), "type=null,size=1024M,queues=1")
 
-    def test_each_way_to_wait_has_a_name_and_is_asked_for(self):
-        ways = {"never": ("Ringside no poll", "poll=never"),
-                "grow-shrink": ("Ringside poll 32us", "poll=grow-shrink,max=32us"),
-                "always": ("Ringside poll always", "poll=always")}
-        self.assertEqual(list(contestants.POLLING), list(ways))
-        for policy, (name, option) in ways.items():
-            with mock.patch.object(contestants, "first_line", return_value="ringside 0"):
-                one = contestants.Ringside("ringside", "auto", contestants.POLLING[policy])
-            command = one.command(DISK, "", "")
-            self.assertEqual((one.name, command[command.index("--iothread") + 1]), (name, option))
-
     def test_linux_aio_is_left_out_where_there_is_no_direct_io(self):
         self.assertTrue(self.native.serves(DISK))
         self.assertFalse(self.native.serves(CACHED))

@@ -81,7 +81,7 @@ mount -t debugfs debugfs /sys/kernel/debug
 dd if=/dev/zero of="$data" bs=1M count=128 2>/dev/null && sync || fail "no disk to measure"
 mkdir -p "$work/results"
 for round in $(seq "$rounds"); do
-    compare ringside $ringside run --stats json
+    compare ringside $ringside run --iothread poll=never --stats json
     for poll_ns in 0 32768; do
         compare qemu-$poll_ns $qemu run --iothread poll-max-ns=$poll_ns
     done

@@ -10,7 +10,7 @@ from unittest import mock
 
 from comparekit import lab, table
 from comparekit.common import MeasureError
-from comparekit.contestants import Qemu, Ringside
+from comparekit.contestants import POLLING, Qemu, Ringside
 
 DEPTHS = (1, 16)
 RUNTIME_MS = 1000
@@ -74,7 +74,7 @@ class ReadResults(unittest.TestCase):
              "commit"), "some"))
         patch.start()
         self.addCleanup(patch.stop)
-        self.machines = {"ringside": Ringside("ringside", "auto"),
+        self.machines = {"ringside": Ringside("ringside", "auto", POLLING["never"]),
                          "qemu-0": Qemu(["qemu"], "io_uring", 0)}
         self.runs = {machine: Run(machine) for machine in self.machines}
 
@@ -105,12 +105,12 @@ class ReadResults(unittest.TestCase):
     def test_table_has_both_and_says_that_time_is_emulated(self):
         text = table.markdown(self.read())
         self.assertIn("EMULATED time", text)
-        for name in (r"\*\*Ringside\*\*", "QEMU 10.0 io_uring no poll"):
+        for name in (r"\*\*Ringside no poll\*\*", "QEMU 10.0 io_uring no poll"):
             self.assertRegex(text, name + r" +\| +1\.00 \|")
 
     def test_table_tells_means_exits_and_kicks(self):
         text = table.markdown(self.read())
-        self.assertIn("- Ringside: 1000 us and 3.0 exits at 1; 62 us and 0.2 exits at 16", text)
+        self.assertIn("- Ringside no poll: 1000 us and 3.0 exits at 1; 62 us and 0.2 exits at 16", text)
         self.assertIn("kicks_per_request 0.500, interrupts_per_request 0.250", text)
 
     def test_noise_marks_every_sample(self):

@@ -19,9 +19,11 @@ def job(**changes):
 
 def results():
     """Two rounds, three contestants, the host by two engines."""
-    names = [("Ringside", "Ringside"), ("QEMU 7.2 native no poll", "QEMU"), ("host psync", "host"),
+    names = [("Ringside no poll", "Ringside"), ("Ringside poll 32us", "Ringside"),
+             ("QEMU 7.2 native no poll", "QEMU"), ("host psync", "host"),
              ("host libaio", "host")]
-    speed = {"Ringside": 100_000, "QEMU 7.2 native no poll": 50_000, "host psync": 300_000,
+    speed = {"Ringside no poll": 25_000, "Ringside poll 32us": 100_000,
+             "QEMU 7.2 native no poll": 50_000, "host psync": 300_000,
              "host libaio": 200_000}
     samples = []
     for number in range(2):
@@ -48,7 +50,7 @@ def results():
 
 def noisy_results():
     found = results()
-    found["samples"][1]["noisy"] = "others used 40%"
+    found["samples"][2]["noisy"] = "others used 40%"
     found["noise"] = ["round 1/2 disk: QEMU: others used 40%"]
     found["failures"] = ["crosvm on disk, verify pass: hangs\n    | last words"]
     return found
@@ -61,17 +63,26 @@ class Summary(unittest.TestCase):
 
     def test_the_host_is_its_best_engine_at_each_depth(self):
         rows = summary.rows(results(), "disk")
-        self.assertEqual([row.name for row in rows],
-                         ["Ringside", "QEMU 7.2 native no poll", "host"])
+        self.assertEqual([row.name for row in rows], ["Ringside no poll", "Ringside poll 32us",
+                                                      "QEMU 7.2 native no poll", "host"])
         self.assertEqual([rows[-1].points[depth].by for depth in (1, 32)],
                          ["host psync", "host libaio"])
 
-    def test_ratios_are_to_ringside(self):
-        rows = summary.rows(results(), "disk")
-        reference = summary.reference(rows)
-        self.assertAlmostEqual(summary.ratio(rows[1], reference, 1), 51 / 101)
-        self.assertIsNone(summary.ratio(rows[1], reference, 64))
-        self.assertIsNone(summary.ratio(rows[1], None, 1))
+    def test_ratios(self):
+        _, ours, qemu, _ = summary.rows(results(), "disk")
+        self.assertAlmostEqual(summary.ratio(qemu, ours, 1), 51 / 101)
+        self.assertIsNone(summary.ratio(qemu, ours, 64))
+        self.assertIsNone(summary.ratio(qemu, None, 1))
+
+    def test_ratios_are_to_ringside_that_polls_as_long_as_qemu(self):
+        reference = lambda *names: summary.reference(
+            {"contestants": [{"name": name, "family": name.split()[0]} for name in names]})
+        self.assertEqual(reference("QEMU 7.2 native poll 32us", "Ringside no poll",
+                                   "Ringside poll 32us"), "Ringside poll 32us")
+        self.assertEqual(reference("Ringside no poll", "Ringside native poll 32us"),
+                         "Ringside native poll 32us")
+        self.assertEqual(reference("Ringside", "QEMU 7.2"), "Ringside")
+        self.assertIsNone(reference("QEMU 7.2"))
 
 
 class Output(unittest.TestCase):
@@ -79,16 +90,25 @@ class Output(unittest.TestCase):
         text = table.markdown(results())
         self.assertRegex(text, r"\| QEMU 7\.2 native no poll +\| +51\.0 \| +±2% \| +0\.50 "
                                r"\| +2\.00 \| +5\.00 \| +9\.00 \| +4\.00 \| +0\.500 \|")
-        self.assertRegex(text, r"\| \*\*Ringside\*\* +\| +101 \(100\.\.102\) ")
+        self.assertRegex(text, r"\| \*\*Ringside poll 32us\*\* +\| +101 \(100\.\.102\) ")
+        self.assertRegex(text, r"\| \*\*Ringside no poll\*\* +\| +26\.0 \| +±4% \| +0\.26 ")
         for words in ("Some CPU", "tools/compare --x", "2026-01-02", "missing: crosvm: build it",
                       "psync at 1; libaio at 32", "commit abc", "- QEMU reads by hand."):
             self.assertIn(words, text)
         self.assertNotIn("!", text)
 
+    def test_the_head_says_to_whom_ratios_are(self):
+        head = "Ratios are to Ringside poll 32us, which polls as long as QEMU does by default."
+        for text in (table.markdown(results()), table.terminal(results())):
+            self.assertIn(head, text.split("\n| ")[0])
+        found = results()
+        found["contestants"].pop(1)
+        self.assertIn("Ratios are to Ringside no poll.", table.markdown(found))
+
     def test_what_went_wrong_is_marked(self):
         for text in (table.markdown(noisy_results()), table.terminal(noisy_results())):
             self.assertIn("| QEMU 7.2 native no poll! ", text)
-            self.assertIn("**NOISY** 1 of 8 runs", text)
+            self.assertIn("**NOISY** 1 of 10 runs", text)
             self.assertIn("**FAILED** crosvm on disk, verify pass: hangs", text)
 
     def test_nothing_measured_still_gives_a_table(self):
@@ -113,7 +133,8 @@ class Output(unittest.TestCase):
                                                 for suffix in (".svg", ".png")})
                 for name in names:
                     text = written[f"{name}.svg"].read_text()
-                    for words in ("Ringside", "QEMU 7.2 native no poll", "file on ext4"):
+                    for words in ("Ringside no poll", "Ringside poll 32us",
+                                  "QEMU 7.2 native no poll", "file on ext4"):
                         self.assertIn(words, text, name)
 
     def test_a_plot_says_that_the_machine_was_noisy(self):

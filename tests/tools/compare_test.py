@@ -77,6 +77,7 @@ class JobLines(unittest.TestCase):
         output.add(json.dumps(job()), at(2_001_000, 1_500_000, 1100), at(9_000_000, 0, 1200))
         self.assertAlmostEqual(output.jobs[0]["cpu_ns_per_io"], 1000)
         self.assertAlmostEqual(output.jobs[0]["host_cpu_ns_per_io"], 250)
+        self.assertAlmostEqual(output.jobs[0]["host_cpu_share"], 0.0005)
 
 
 class Boots(unittest.TestCase):
@@ -125,6 +126,31 @@ class ProcessorTime(unittest.TestCase):
             finally:
                 os.killpg(parent.pid, signal.SIGKILL)
 
+    def test_that_of_a_thread_that_spins_is_no_vcpus(self):
+        script = ("import threading, time, os\n"
+                  "def spin():\n"
+                  "    while True: pass\n"
+                  "for name, work in (('io-disk', spin), ('vcpu-0', lambda: time.sleep(60))):\n"
+                  "    def named(name=name, work=work):\n"
+                  "        task = f'/proc/self/task/{threading.get_native_id()}'\n"
+                  "        open(f'{task}/comm', 'w').write(name)\n"
+                  "        work()\n"
+                  "    threading.Thread(target=named, daemon=True).start()\n"
+                  "print(flush=True)\n"
+                  "time.sleep(60)\n")
+        with subprocess.Popen(["/usr/bin/python3", "-c", script],
+                              stdout=subprocess.PIPE) as process:
+            try:
+                process.stdout.read(1)
+                before = cpu.sample(process.pid)
+                deadline = time.monotonic() + 20
+                while (used := cpu.sample(process.pid) - before).total_ns < 200_000_000:
+                    self.assertLess(time.monotonic(), deadline, "the spinning does not show")
+                    time.sleep(0.02)
+                self.assertLess(used.vcpu_ns, 50_000_000)
+            finally:
+                process.kill()
+
     def test_threads_of_vcpus_are_known_by_name(self):
         for name in ("vcpu-0", "CPU 0/KVM", "fc_vcpu 0", "vcpu0", "crosvm_vcpu0"):
             self.assertTrue(cpu.VCPU_THREAD.search(name), name)
@@ -140,18 +166,21 @@ class ProcessorTime(unittest.TestCase):
 class RingsideStatistics(unittest.TestCase):
     def setUp(self):
         with mock.patch.object(contestants, "first_line", return_value="ringside 0"):
-            self.auto, self.native = (contestants.Ringside("ringside", engine)
-                                      for engine in ("auto", "native"))
+            self.auto, self.native = (
+                contestants.Ringside("ringside", engine, contestants.POLLING["grow-shrink"])
+                for engine in ("auto", "native"))
 
     def statistics(self, aio):
         queue = {"requests": 100, "errors": 0, "kicks": 50, "interrupts": 0}
+        thread = {"io_uring_enters": 100, "sleeps": 10, "spin_wasted_ns": 3000}
         return "warning: x\n" + json.dumps(
-            {"disks": [{"aio": aio, "queues": [queue]}], "io_threads": [{"io_uring_enters": 100}],
+            {"disks": [{"aio": aio, "queues": [queue]}], "io_threads": [thread],
              "vcpus": [{"exits": {"io": 20, "mmio": 5}}]})
 
     def test_counters_are_an_io(self):
         own = self.auto.check(DISK, self.statistics("io_uring"))
         self.assertEqual((own["kicks_per_request"], own["exits_per_request"]), (0.5, 0.25))
+        self.assertEqual((own["sleeps_per_request"], own["wasted_spin_ns_per_request"]), (0.1, 30))
 
     def test_an_engine_that_fell_back_is_a_failure(self):
         self.native.check(DISK, self.statistics("native"))
@@ -264,6 +293,11 @@ class Rounds(unittest.TestCase):
                          + [("Ringside", False), ("other", False)] * 2)
         self.assertEqual([rounds.failures, rounds.noise], [[], []])
 
+    def test_what_needs_no_check_gets_none(self):
+        self.b.checked = False
+        schedule_of([self.a, self.b]).run()
+        self.assertEqual(self.boots[:2], [("Ringside", True), ("Ringside", False)])
+
     def test_a_failed_contestant_is_named_and_left_out(self):
         rounds = schedule_of([ShellContestant("", "broken"), self.a])
         rounds.run()
@@ -349,6 +383,7 @@ class Choice(unittest.TestCase):
         for arguments, message in ((["--targets", "disc"], "'disc' is none of"),
                                    (["--depths", "0"], "'0' is no number"),
                                    (["--runtime", "5"], "'5' is no time"),
+                                   (["--ringside-poll", "fixed"], "'fixed' is none of never"),
                                    (["--rates", "x%"], "'x'"), (["--rw", "trim"], "trim")):
             with self.subTest(arguments), self.assertRaisesRegex(BadInput, message):
                 options.parse(arguments)

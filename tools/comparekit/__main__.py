@@ -6,7 +6,8 @@ import os
 import signal
 import sys
 
-from . import lab, machine_info, options as command_line, plots, schedule, table
+from . import (lab, machine_info, options as command_line, plots, schedule, sweep, sweep_plots,
+               sweep_table, table)
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
 from .contestants import GUEST, entry, find_contestants, need
@@ -18,19 +19,33 @@ FORMAT = 1
 
 def compare(arguments):
     options = command_line.parse(arguments)
+    need_guest()
+    found, missing = find_contestants(options)
+    found += [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")]
+    return finish(measure_on_targets(found, missing, options), options)
+
+
+def compare_sweep(arguments):
+    options = command_line.parse_sweep(arguments)
+    need_guest()
+    found, missing = sweep.find_points(options)
+    return finish(sweep.complete(measure_on_targets(found, missing, options), found), options)
+
+
+def need_guest():
     if not GUEST.exists():
         raise BadInput(f"no '{GUEST}': cmake --preset release && cmake --build --preset release")
     if not os.access("/dev/kvm", os.R_OK | os.W_OK):
         raise BadInput("'/dev/kvm' cannot be opened: 'ringside doctor' says what to do about it")
-    found, missing = find_contestants(options)
-    found += [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")]
+
+
+def measure_on_targets(found, missing, options):
     contestants = schedule.choose(found, options.only, options.skip, options.depths)
     if not contestants:
         raise BadInput("--only and --skip leave nobody; there are: "
                        + ", ".join(contestant.name for contestant in found))
     with Targets(options.targets, options.disk_dir) as targets:
-        results = measure(contestants, targets, missing, options)
-    return finish(results, options)
+        return measure(contestants, targets, missing, options)
 
 
 def compare_lab(arguments):
@@ -48,9 +63,11 @@ def finish(results, options):
     """Writes and prints the results; returns the exit status."""
     directory = options.out or RESULTS_DIRECTORY / results["date"].replace(":", "")
     write(results, directory)
-    print(json.dumps(results, indent=1) if options.json else table.terminal(results))
+    print(json.dumps(results, indent=1) if options.json else tables_of(results).terminal(results))
     print(f"\nwritten to {directory}: results.json, table.md and plots (*.svg, *.png)",
           file=sys.stderr)
+    if not results["samples"]:
+        raise MeasureError("nothing was measured: what was chosen failed, or serves no target")
     if results["failures"] or (results["noise"] and not options.accept_noise):
         return EXIT_FAILED
     return 0
@@ -85,8 +102,17 @@ def measure(contestants, targets, missing, options):
 def write(results, directory):
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "results.json").write_text(json.dumps(results) + "\n")
-    (directory / "table.md").write_text(table.markdown(results))
-    plots.draw(results, directory)
+    draw(results, directory)
+
+
+def draw(results, directory):
+    """table.md and the plots."""
+    (directory / "table.md").write_text(tables_of(results).markdown(results))
+    (sweep_plots if sweep.is_sweep(results) else plots).draw(results, directory)
+
+
+def tables_of(results):
+    return sweep_table if sweep.is_sweep(results) else table
 
 
 def report(arguments):
@@ -99,9 +125,8 @@ def report(arguments):
         raise BadInput(f"'{options.results}' is no results.json of format {FORMAT}")
     directory = options.out or options.results.parent
     directory.mkdir(parents=True, exist_ok=True)
-    (directory / "table.md").write_text(table.markdown(results))
-    plots.draw(results, directory)
-    print(table.terminal(results))
+    draw(results, directory)
+    print(tables_of(results).terminal(results))
     return 0
 
 
@@ -120,6 +145,8 @@ def main():
     try:
         if arguments[:1] == ["report"]:
             return report(arguments[1:])
+        if arguments[:1] == ["sweep"]:
+            return compare_sweep(arguments[1:])
         if arguments[:1] == ["lab"]:
             return compare_lab(arguments[1:])
         return compare(arguments)

@@ -10,6 +10,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 
 from .common import RELEASE_DIRECTORY, BadInput, MeasureError
@@ -26,6 +27,8 @@ _SYS_IO_URING_SETUP = 425
 
 class Contestant:
     """One way to serve the guest's disk. `name` is what --only and --skip know it by."""
+
+    checked = True      # Its data is verified before it is measured.
 
     family = ""         # Contestants of one family are of one colour in the plots.
     note = ""           # What a reader of the table has to know.
@@ -55,13 +58,37 @@ class Contestant:
         return {}
 
 
+@dataclass(frozen=True)
+class Polling:
+    """How Ringside's I/O thread waits."""
+
+    policy: str            # As in --iothread poll=...
+    limit_us: int = None   # None: the policy has no limit.
+
+    @property
+    def name(self):
+        limit = "" if self.limit_us is None else f"{self.limit_us}us"
+        return {"never": "no poll", "always": "poll always", "fixed": f"poll fixed {limit}",
+                "grow-shrink": f"poll {limit}"}[self.policy]
+
+    @property
+    def option(self):
+        return f"poll={self.policy}" + ("" if self.limit_us is None else f",max={self.limit_us}us")
+
+
+# By what --ringside-poll calls them. grow-shrink polls as long as QEMU's IOThread does by default.
+POLLING = {"never": Polling("never"), "grow-shrink": Polling("grow-shrink", 32),
+           "always": Polling("always")}
+
+
 class Ringside(Contestant):
     family = "Ringside"
 
-    def __init__(self, program, engine):
-        name = "Ringside" if engine == "auto" else f"Ringside {engine}"
-        super().__init__(name, program, first_line([program, "--version"]))
-        self._engine = engine
+    def __init__(self, program, engine, polling):
+        self.base_name = "Ringside" if engine == "auto" else f"Ringside {engine}"
+        super().__init__(f"{self.base_name} {polling.name}", program,
+                         first_line([program, "--version"]))
+        self._engine, self._polling = engine, polling
 
     def serves(self, target):
         if target.is_null:
@@ -74,7 +101,8 @@ class Ringside(Contestant):
             cache = "none" if target.direct else "writeback"
             disk = f"path={target.path.replace(',', ',,')},cache={cache},aio={self._engine}"
         return [self.program, "run", "--kernel", str(GUEST), "--memory", f"{MEMORY_MIB}M",
-                "--disk", disk + ",queues=1", "--stats", "json", "--cmdline", command_line]
+                "--disk", disk + ",queues=1", "--iothread", self._polling.option,
+                "--stats", "json", "--cmdline", command_line]
 
     def check(self, target, errors):
         try:
@@ -88,14 +116,18 @@ class Ringside(Contestant):
             raise MeasureError(f"the engine fell back to {disk['aio']}: see 'ringside doctor', or "
                                f"measure that one with --ringside-aio {disk['aio']}")
         requests = max(queue["requests"], 1)
-        threads = statistics["io_threads"]
+
+        def of_threads(name):
+            return sum(thread[name] for thread in statistics["io_threads"]) / requests
+
         exits = sum(sum(vcpu["exits"].values()) for vcpu in statistics["vcpus"])
         return {"aio": disk["aio"], "requests": queue["requests"], "errors": queue["errors"],
                 "kicks_per_request": queue["kicks"] / requests,
                 "interrupts_per_request": queue["interrupts"] / requests,
                 "exits_per_request": exits / requests,
-                "io_uring_enters_per_request":
-                    sum(thread["io_uring_enters"] for thread in threads) / requests}
+                "sleeps_per_request": of_threads("sleeps"),
+                "wasted_spin_ns_per_request": of_threads("spin_wasted_ns"),
+                "io_uring_enters_per_request": of_threads("io_uring_enters")}
 
 
 class Qemu(Contestant):
@@ -109,8 +141,8 @@ class Qemu(Contestant):
         version = first_line([*words, "--version"])
         number = re.search(r"version (\d+\.\d+)", version)
         polling = f"poll {poll_max_ns / 1000:.3g}us" if poll_max_ns else "no poll"
-        super().__init__(f"QEMU {number.group(1) if number else '?'} {aio} {polling}", words[0],
-                         version)
+        self.base_name = f"QEMU {number.group(1) if number else '?'} {aio}"
+        super().__init__(f"{self.base_name} {polling}", words[0], version)
         self._words, self._aio, self._poll_max_ns = words, aio, poll_max_ns
 
     def serves(self, target):
@@ -242,12 +274,9 @@ PEERS = (
 def find_contestants(options):
     """Returns (contestants that can be started, {name of a missing one: remedy})."""
     missing = {}
-    found = [Ringside(need(options.ringside, "--ringside"), engine)
-             for engine in options.ringside_aio]
-    if not options.qemu and not shutil.which(QEMU):
-        missing["QEMU"] = "install the Debian package qemu-system-x86, or give --qemu PATH"
-    for program in options.qemu or filter(shutil.which, [QEMU]):
-        words = qemu_words(program)
+    found = [Ringside(need(options.ringside, "--ringside"), engine, POLLING[name])
+             for engine in options.ringside_aio for name in options.ringside_poll]
+    for words in qemu_commands(options, missing):
         found += [Qemu(words, aio, poll) for aio in ("io_uring", "native")
                   for poll in options.qemu_poll]
     for name, remedy, make in PEERS:
@@ -262,17 +291,22 @@ def find_contestants(options):
     else:
         missing["ceiling"] = (f"no program '{options.ceiling}': cmake --build --preset release "
                               "--target ceiling")
+    return startable(found, missing), missing
+
+
+def startable(found, missing):
+    """Returns those of `found` that this host lets start, and tells `missing` of the others."""
     names = [contestant.name for contestant in found]
     for name in names:
         if names.count(name) > 1:
             raise BadInput(f"there are two of '{name}': give --qemu programs of different versions")
-    if not io_uring_works():
-        remedy = ("this host forbids io_uring: try 'sysctl kernel.io_uring_disabled=0', or lift "
-                  "the container's seccomp filter")
-        refused = [contestant for contestant in found if "io_uring" in contestant.name]
-        missing.update({contestant.name: remedy for contestant in refused})
-        found = [contestant for contestant in found if contestant not in refused]
-    return found, missing
+    if io_uring_works():
+        return found
+    remedy = ("this host forbids io_uring: try 'sysctl kernel.io_uring_disabled=0', or lift "
+              "the container's seccomp filter")
+    refused = [contestant for contestant in found if "io_uring" in contestant.name]
+    missing.update({contestant.name: remedy for contestant in refused})
+    return [contestant for contestant in found if contestant not in refused]
 
 
 def entry(contestant):
@@ -286,6 +320,13 @@ def need(path, option):
     if not found:
         raise BadInput(f"{option} '{path}' is no program: give the path of one")
     return found
+
+
+def qemu_commands(options, missing):
+    """Returns the words that start each QEMU of --qemu, or the one in PATH."""
+    if not options.qemu and not shutil.which(QEMU):
+        missing["QEMU"] = "install the Debian package qemu-system-x86, or give --qemu PATH"
+    return [qemu_words(program) for program in options.qemu or filter(shutil.which, [QEMU])]
 
 
 def qemu_words(program):

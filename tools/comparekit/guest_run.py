@@ -94,6 +94,7 @@ def _add_cpu(job, used):
     ns_per_io = job["runtime_ns"] / max(used.time_ns, 1) / job["ios"]
     job["cpu_ns_per_io"] = used.total_ns * ns_per_io
     job["host_cpu_ns_per_io"] = (used.total_ns - used.vcpu_ns) * ns_per_io
+    job["host_cpu_share"] = (used.total_ns - used.vcpu_ns) / max(used.time_ns, 1)
 
 
 def run(contestant, target, words, seconds):

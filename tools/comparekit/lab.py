@@ -17,7 +17,7 @@ from labkit.qemu import qemu_command
 
 from . import cpu, machine_info
 from .common import MeasureError
-from .contestants import Qemu, Ringside, entry
+from .contestants import POLLING, Qemu, Ringside, entry
 from .host import parse_fio
 from .targets import Target
 
@@ -73,7 +73,7 @@ def run(options, progress):
     bs, depths, runtime (milliseconds) and noise_limit. Raises MeasureError with the reason if the lab
     fails or if what it measured is not worth a table."""
     try:
-        machines = {"ringside": Ringside(options.ringside, "auto"),
+        machines = {"ringside": Ringside(options.ringside, "auto", POLLING["never"]),
                     **{f"qemu-{poll_ns}": Qemu(qemu_command(), "io_uring", poll_ns)
                        for poll_ns in (0, 32768)}}
         use = cpu.MachineUse()

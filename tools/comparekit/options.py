@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 from .common import BadInput, RELEASE_DIRECTORY
+from .contestants import POLLING
 
 DESCRIPTION = """\
 Runs the same bare-metal guest, file and jobs under Ringside and under every other VMM found here,
@@ -13,10 +14,18 @@ in interleaved rounds, each run on a quiet machine; beside them what the host do
 plots to build/compare/DATE/. Without options: some five minutes.
 
   tools/compare report results.json [--out DIR]   draws table and plots again, from a file
+  tools/compare sweep [options]                   how long to poll: limits from 0 to 128 us
   tools/compare lab [options]                     stock Linux and fio under Ringside and QEMU
 
-exit status: 0; 1 if anything failed or the machine was not quiet (what was measured is written all
-the same, and marked); 2 for bad options."""
+exit status: 0; 1 if anything failed, nothing was measured or the machine was not quiet (what was
+measured is written all the same, and marked); 2 for bad options."""
+
+SWEEP_DESCRIPTION = """\
+Sweeps the limit of the I/O thread's polling: the same guest, file and jobs under Ringside, by each
+policy that has a limit, and under QEMU (poll-max-ns), in interleaved rounds, each run on a quiet
+machine. Prints tables and writes results.json, table.md and plots to build/compare/DATE/: I/Os a
+second against the limit, and what the I/O thread costs. With --rates also the open loop: latency
+against the limit where requests come at random. Without options: some ten minutes."""
 
 LAB_DESCRIPTION = """\
 Runs the same stock kernel, disk and fio jobs under Ringside and under QEMU with an IOThread, in turns,
@@ -28,29 +37,53 @@ EXAMPLES = """\
 examples:
   tools/compare
   tools/compare --targets tmpfs --depths 1,32 --rounds 5 --only Ringside --only 'QEMU*native*'
+  tools/compare --ringside-poll grow-shrink --qemu-poll 32768
   tools/compare --qemu /usr/bin/qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker
   tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5"""
 
 RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 TARGETS = ("disk", "tmpfs", "null")
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128)
+POLL_LIMITS_US = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+LIMITED_POLLING = ("fixed", "grow-shrink")
+QEMU_AIO = ("io_uring", "native")
 
 
 class Parser(argparse.ArgumentParser):
     def error(self, message):
-        raise BadInput(f"{message} (see tools/compare --help)")
+        raise BadInput(f"{message} (see {self.prog} --help)")
 
 
 def parse(arguments):
     parser = Parser(prog="tools/compare", usage="tools/compare [options]", description=DESCRIPTION,
                     epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
                     allow_abbrev=False)
-    _add_jobs(parser.add_argument_group("the jobs"))
+    _add_jobs(parser.add_argument_group("the jobs"), DEPTHS)
     _add_contestants(parser.add_argument_group("who and what is compared"))
-    _add_running(parser.add_argument_group("how"))
+    _add_running(parser.add_argument_group("how"), minutes=5)
     options = parser.parse_args(arguments)
     options.only, options.skip = options.only or [], options.skip or []
     options.command = "tools/compare " + " ".join(arguments)
+    return options
+
+
+def parse_sweep(arguments):
+    parser = Parser(prog="tools/compare sweep", usage="tools/compare sweep [options]",
+                    description=SWEEP_DESCRIPTION, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    _add_jobs(parser.add_argument_group("the jobs"), depths=(1,))
+    group = parser.add_argument_group("who and what is swept")
+    group.add_argument("--limits", type=_poll_limits, default=POLL_LIMITS_US, metavar="US,...",
+                       help="default: 0,1,2,4,...,128")
+    group.add_argument("--ringside-poll", type=_limited_pollings, default=LIMITED_POLLING,
+                       metavar="NAME,...", help="of fixed, grow-shrink (default: both)")
+    group.add_argument("--qemu-aio", type=_qemu_engines, default=QEMU_AIO, metavar="NAME,...",
+                       help="of io_uring, native (default: both; null-co goes with io_uring)")
+    _add_choice(group)
+    _add_running(parser.add_argument_group("how"), minutes=10)
+    options = parser.parse_args(arguments)
+    options.only, options.skip = options.only or [], options.skip or []
+    options.command = "tools/compare sweep " + " ".join(arguments)
     return options
 
 
@@ -85,10 +118,11 @@ def _add_load(group):
     add("--bs", type=_block_size, default="4k", metavar="SIZE", help="default: 4k")
 
 
-def _add_jobs(group):
+def _add_jobs(group, depths):
     _add_load(group)
     add = group.add_argument
-    add("--depths", type=_numbers, default=DEPTHS, metavar="N,...", help="default: 1,2,4,...,128")
+    add("--depths", type=_numbers, default=depths, metavar="N,...",
+        help="requests in flight (default: " + ",".join(map(str, depths)) + ")")
     add("--wait", choices=("poll", "irq"), default="poll",
         help="how the guest learns of completions (default: poll)")
     add("--rates", type=_rates, default=(), metavar="RATE,...",
@@ -96,20 +130,28 @@ def _add_jobs(group):
              "closed loop")
 
 
-def _add_contestants(group):
+def _add_choice(group):
     add = group.add_argument
     add("--targets", type=_targets, default=TARGETS, metavar="NAME,...",
         help="of disk, tmpfs, null (default: all)")
     add("--only", action="append", metavar="NAME",
         help="these contestants: the beginning of a name, or a pattern (repeatable)")
     add("--skip", action="append", metavar="NAME", help="not these (repeatable)")
+    _add_ringside(group)
     add("--ringside-aio", type=_engines, default=("auto",), metavar="NAME,...",
         help="of auto, io_uring, native, threads (default: auto)")
     add("--qemu", action="append", metavar="PATH",
         help="instead of the one in PATH (repeatable); lab: the one that tools/lab uses")
+
+
+def _add_contestants(group):
+    _add_choice(group)
+    add = group.add_argument
+    add("--ringside-poll", type=_pollings, default=tuple(POLLING), metavar="NAME,...",
+        help="how its I/O thread waits: of never, grow-shrink (32 us at most), always (default: "
+             "all)")
     add("--qemu-poll", type=_poll_limits, default=(0, 32768), metavar="NS,...",
         help="poll-max-ns of its IOThread (default: 0,32768)")
-    _add_ringside(group)
     add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / "ceiling"), metavar="PATH")
     for name in ("firecracker", "cloud-hypervisor", "crosvm"):
         add(f"--{name}", metavar="PATH")
@@ -119,11 +161,12 @@ def _add_ringside(group):
     group.add_argument("--ringside", default=str(RELEASE_DIRECTORY / "ringside"), metavar="PATH")
 
 
-def _add_running(group):
+def _add_running(group, minutes):
     add = group.add_argument
     add("--runtime", type=_milliseconds, metavar="TIME",
         help="of one job, like 1s or 500ms (default: what --minutes leaves)")
-    add("--minutes", type=float, default=5, metavar="N", help="for the whole (default: 5)")
+    add("--minutes", type=float, default=minutes, metavar="N",
+        help="for the whole (default: %(default)s)")
     add("--disk-dir", default="/var/tmp", metavar="DIR", help="of target disk (default: /var/tmp)")
     _add_rounds(group)
 
@@ -149,7 +192,7 @@ def _numbers(text):
 
 
 def _poll_limits(text):
-    return tuple(0 if word == "0" else _positive(word) for word in text.split(","))
+    return tuple(sorted({0 if word == "0" else _positive(word) for word in text.split(",")}))
 
 
 def _rates(text):
@@ -173,7 +216,7 @@ def _milliseconds(text):
 
 def _words_of(allowed):
     def parse_words(text):
-        words = tuple(text.split(","))
+        words = tuple(dict.fromkeys(text.split(",")))
         for word in words:
             if word not in allowed:
                 raise argparse.ArgumentTypeError(f"'{word}' is none of {', '.join(allowed)}")
@@ -182,4 +225,7 @@ def _words_of(allowed):
 
 
 _targets = _words_of(TARGETS)
+_pollings = _words_of(tuple(POLLING))
+_limited_pollings = _words_of(LIMITED_POLLING)
+_qemu_engines = _words_of(QEMU_AIO)
 _engines = _words_of(("auto", "io_uring", "native", "threads"))

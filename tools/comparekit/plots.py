@@ -10,9 +10,10 @@ from matplotlib import pyplot, ticker
 
 from . import summary
 
-# The same contestant has the same colour and mark in every plot.
+# The same contestant has the same colour and mark in every plot. A family's first colour is the
+# reference's, if it is of that family.
 _COLOURS = {
-    "Ringside": ["#d62728", "#ff7f6e", "#8c1515"],
+    "Ringside": ["#d62728", "#ff9f8f", "#8c1515", "#e377a2"],
     "QEMU": ["#1f4e9c", "#4f86d9", "#2a9d8f", "#76c8bd",
              "#5b3f9c", "#9c83d6", "#3b6d7a", "#8db5c0"],
     "Firecracker": ["#e08a00", "#f2bd5c"],
@@ -27,10 +28,7 @@ _CPU = {"host_cpu_ns_per_io": "CPU an I/O less vCPU, us", "cpu_ns_per_io": "CPU 
 
 def draw(results, directory):
     """Writes all plots for which there are figures."""
-    pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ringside", "font.size": 9,
-                            "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
-                            "axes.spines.right": False})
-    style = Styles(results["contestants"])
+    style = Styles(results["contestants"], summary.reference(results))
     plots = [("iops", "I/Os a second against requests in flight", "closed", [_iops]),
              ("latency", "Latency against load, one mark a depth", "closed",
               [partial(_latency_against_iops, name=name) for name in _PERCENTILES]),
@@ -39,16 +37,19 @@ def draw(results, directory):
              ("open-loop", "Latency against arrivals (Poisson)", "open",
               [partial(_latency_against_rate, name=name) for name in _PERCENTILES])]
     for name, title, loop, panels in plots:
-        _draw_one(results, directory / name, title, loop, panels, style)
+        columns = [(f"{target['name']}: {target['text']}",
+                    summary.rows(results, target["name"], loop)) for target in results["targets"]]
+        draw_figure(results, directory / name, title, columns, panels, style)
 
 
 class Styles:
     """How a row is drawn."""
 
-    def __init__(self, contestants):
+    def __init__(self, contestants, reference=None):
+        self._reference = reference
         self._colours, self._marks = {}, {}
         counts = {}
-        for contestant in contestants:
+        for contestant in sorted(contestants, key=lambda one: one["name"] != reference):
             family = contestant["family"]
             number = counts[family] = counts.get(family, -1) + 1
             palette = _COLOURS.get(family, ["#777777"])
@@ -60,24 +61,27 @@ class Styles:
         if row.family in _GREY:
             colour, dashes = _GREY[row.family]
             return {"color": colour, "linestyle": dashes, "linewidth": 1.4, "zorder": 1}
-        emphasised = row.family == summary.REFERENCE
+        width = 2.8 if row.name == self._reference else 2.0 if row.family == summary.OURS else 1.3
         return {"color": self._colours[row.name], "marker": self._marks[row.name],
-                "markersize": 6 if emphasised else 4, "linewidth": 2.8 if emphasised else 1.3,
-                "zorder": 5 if emphasised else 2}
+                "markersize": 2 + 1.5 * width, "linewidth": width,
+                "zorder": 5 if row.family == summary.OURS else 2}
 
 
-def _draw_one(results, path, title, loop, panels, style):
-    """A column a target, a row for each of `panels`, which draw a target's rows."""
-    columns = [(target, found) for target in results["targets"]
-               if (found := summary.rows(results, target["name"], loop))]
+def draw_figure(results, path, title, columns, panels, style):
+    """A column for each (heading, summary's rows) of `columns` that has rows; below each other the
+    `panels`, which draw such rows."""
+    columns = [(heading, found) for heading, found in columns if found]
     if not columns:
         return
+    pyplot.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "ringside", "font.size": 9,
+                            "axes.grid": True, "grid.alpha": 0.3, "axes.spines.top": False,
+                            "axes.spines.right": False})
     size = (4.2 * len(columns) + 2.4, 3.6 * len(panels) + 0.8)
     figure, axes = pyplot.subplots(len(panels), len(columns), figsize=size, squeeze=False,
                                    layout="constrained")
     names = {}
-    for column, (target, found) in enumerate(columns):
-        axes[0][column].set_title(f"{target['name']}: {target['text']}", fontsize=9)
+    for column, (heading, found) in enumerate(columns):
+        axes[0][column].set_title(heading, fontsize=9)
         for axis, panel in zip(axes[:, column], panels):
             panel(axis, found, style)
             for handle, label in zip(*axis.get_legend_handles_labels()):
@@ -119,14 +123,19 @@ def _log_axis(axis, label):
     axis.set_ylabel(label)
 
 
+def draw_band(axis, row, name, unit, style):
+    """The medians of a figure, and a shade from lowest to highest."""
+    look = style.of(row)
+    keys, figures = _curve(row, name)
+    axis.plot(keys, [figure.median / unit for figure in figures], label=row.name, **look)
+    axis.fill_between(keys, [figure.low / unit for figure in figures],
+                      [figure.high / unit for figure in figures], color=look["color"],
+                      alpha=0.12, linewidth=0)
+
+
 def _iops(axis, found, style):
     for row in found:
-        look = style.of(row)
-        depths, figures = _curve(row, "iops")
-        axis.plot(depths, [figure.median / 1000 for figure in figures], label=row.name, **look)
-        axis.fill_between(depths, [figure.low / 1000 for figure in figures],
-                          [figure.high / 1000 for figure in figures], color=look["color"],
-                          alpha=0.12, linewidth=0)
+        draw_band(axis, row, "iops", 1000, style)
     _depth_axis(axis, found)
     _log_axis(axis, "thousand I/Os a second")
 

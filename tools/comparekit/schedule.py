@@ -77,7 +77,7 @@ def _jobs_and_overhead(contestants, targets, settings):
 
 def is_checked(contestant, target):
     """What the null backend returns is nobody's; fio has its own users."""
-    return not isinstance(contestant, HostEngine) and not target.is_null
+    return not isinstance(contestant, HostEngine) and contestant.checked and not target.is_null
 
 
 class Schedule:

@@ -8,11 +8,15 @@ in the open one.
 import statistics
 from dataclasses import dataclass, field
 
+from .contestants import POLLING
+
 # Contestants of these families are ways to the same end: shown is the best of them at each depth.
 BEST_OF = ("host", "ceiling")
-REFERENCE = "Ringside"
+OURS = "Ringside"
+EQUAL_POLLING = POLLING["grow-shrink"].name
 
-_FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "kicks_per_io", "interrupts_per_io")
+_FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "host_cpu_share", "kicks_per_io",
+            "interrupts_per_io")
 _PERCENTILES = ("p50", "p99", "p999")
 
 
@@ -60,6 +64,31 @@ def rows(results, target, loop="closed"):
                      if any(row.family == family for row in found)]
 
 
+def job_keys(results, target, loop):
+    """Of all jobs that were measured on a target."""
+    return sorted({_key(job, loop) for sample in results["samples"]
+                   if (sample["target"], sample["loop"]) == (target, loop)
+                   for job in sample["jobs"]})
+
+
+def sweep_rows(results, target, loop, key):
+    """Returns a Row a curve of a sweep, of the job with that key; its points' keys are limits in
+    microseconds."""
+    found = {}
+    for contestant in results["contestants"]:
+        of_limit = _row(results, target, contestant, loop)
+        if key not in of_limit.points:
+            continue
+        row = found.setdefault(contestant["curve"], Row(contestant["curve"], contestant["family"]))
+        row.noisy = row.noisy or of_limit.noisy
+        row.points[contestant["limit_us"]] = of_limit.points[key]
+    return list(found.values())
+
+
+def _key(job, loop):
+    return job["qd"] if loop == "closed" else job["rate"]
+
+
 def _row(results, target, contestant, loop):
     row = Row(contestant["name"], contestant["family"])
     jobs = {}
@@ -68,7 +97,7 @@ def _row(results, target, contestant, loop):
             continue
         row.noisy = row.noisy or sample["noisy"] is not None
         for job in sample["jobs"]:
-            jobs.setdefault(job["qd"] if loop == "closed" else job["rate"], []).append(job)
+            jobs.setdefault(_key(job, loop), []).append(job)
     row.points = {key: Point(figures(of_key), row.name) for key, of_key in sorted(jobs.items())}
     return row
 
@@ -92,18 +121,20 @@ def _best_of(family, found):
 
 
 def ratio(row, reference, key, name="iops"):
-    """A figure of `row` over Ringside's; None if either was not measured."""
+    """A figure of `row` over the reference's; None if either was not measured."""
     pair = [of.points[key][name] if of and key in of.points else None for of in (row, reference)]
     if None in pair or not pair[1].median:
         return None
     return pair[0].median / pair[1].median
 
 
-def reference(all_rows):
-    """The row that ratios refer to: Ringside on its default engine, else its first."""
-    ringsides = [row for row in all_rows if row.family == REFERENCE]
-    default = [row for row in ringsides if row.name == REFERENCE]
-    return next(iter(default + ringsides), None)
+def reference(results):
+    """The name of the row that ratios refer to, on all targets: Ringside that polls as long as QEMU
+    does by default, else its first; None without Ringside."""
+    ours = [contestant["name"] for contestant in results["contestants"]
+            if contestant["family"] == OURS]
+    equal = [name for name in ours if name.endswith(EQUAL_POLLING)]
+    return next(iter(equal + ours), None)
 
 
 def best_iops(all_rows):

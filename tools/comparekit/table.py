@@ -5,21 +5,22 @@ from . import summary
 _HEADLINE_DEPTHS = (1, 32)
 
 _LEGEND = """\
-kIOPS: median of the rounds, spread: half of lowest to highest. ratio: IOPS ÷ Ringside's. p50, p99:
-latency, us. CPU: process CPU an I/O, us; less vCPU: without the vCPU thread, which spins for
-completions unless interrupts tell of them. kicks: the guest's, an I/O."""
+kIOPS: median of the rounds, spread: half of lowest to highest. ratio: IOPS ÷ the reference's. p50,
+p99: latency, us. CPU: process CPU an I/O, us, what polling burns included; less vCPU: without the
+vCPU thread, which spins for completions unless interrupts tell of them. kicks: the guest's, an
+I/O."""
 
 
 def markdown(results):
     """The whole of table.md."""
     depths = results["settings"]["depths"]
-    blocks = [_title(results), _problems(results)]
+    blocks = [title(results, "Ringside beside its peers", _reference(results)), problems(results)]
     for target in results["targets"]:
         all_rows = summary.rows(results, target["name"])
         if not all_rows:
             continue
         blocks.append(f"## {target['name']}: {target['text']}")
-        blocks += [_headline(all_rows, depth) for depth in headline_depths(depths)]
+        blocks += [_headline(results, all_rows, depth) for depth in headline_depths(depths)]
         blocks += ["Thousand I/Os a second by requests in flight, in brackets lowest to highest of "
                    "the rounds:", _all_depths(all_rows, depths)]
         blocks += _open_loop(results, target["name"])
@@ -29,15 +30,15 @@ def markdown(results):
 
 def terminal(results):
     """The headlines of each target, and what went wrong."""
-    blocks = []
+    blocks = [_reference(results)]
     for target in results["targets"]:
         all_rows = summary.rows(results, target["name"])
         if all_rows:
             blocks.append(f"{target['name']}: {target['text']}")
-            blocks += [_headline(all_rows, depth)
+            blocks += [_headline(results, all_rows, depth)
                        for depth in headline_depths(results["settings"]["depths"])]
     return "\n\n".join(filter(None, [*blocks, *results.get("notes", []), _LEGEND,
-                                     _problems(results)]))
+                                     problems(results)]))
 
 
 def headline_depths(depths):
@@ -46,12 +47,14 @@ def headline_depths(depths):
     return chosen if len(chosen) == 2 else sorted({min(depths), max(depths)})
 
 
-def _title(results):
+def title(results, heading, remark):
+    """The conditions, for the head of table.md."""
     machine, settings = results["machine"], results["settings"]
     lines = [
-        "# Ringside beside its peers", "",
+        f"# {heading}", "",
         f"{settings['rw']}, {settings['bs']}, 1 queue, completions by {settings['wait']}; medians "
-        f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job.", "",
+        f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job. "
+        f"{remark}".rstrip(), "",
         f"- date: {results['date']}",
         f"- machine: {machine['cpu']}, {machine['processors']} processors "
         f"({machine['hypervisor']}), {machine['memory_gib']} GiB; {machine['distribution']}, "
@@ -62,11 +65,20 @@ def _title(results):
         versions.setdefault(contestant["version"], contestant["family"])
     for version, family in versions.items():
         lines.append(f"- {family}: {version or 'this checkout'}"
-                     + (f", commit {machine['commit']}" if family == summary.REFERENCE else ""))
+                     + (f", commit {machine['commit']}" if family == summary.OURS else ""))
     return "\n".join(lines)
 
 
-def _problems(results):
+def _reference(results):
+    name = summary.reference(results)
+    if name is None:
+        return ""
+    equal = name.endswith(summary.EQUAL_POLLING)
+    return f"Ratios are to {name}{', which polls as long as QEMU does by default' * equal}."
+
+
+def problems(results):
+    """What failed, was noisy, or is missing; empty if all is well."""
     # The failed VMM's last output is below the first line, in results.json.
     lines = [f"- **FAILED** {text.splitlines()[0]}" for text in results["failures"]]
     runs = len(results["samples"])
@@ -77,20 +89,21 @@ def _problems(results):
     return "\n".join(lines)
 
 
-def _headline(all_rows, depth):
+def _headline(results, all_rows, depth):
     header = [f"{depth} in flight", "kIOPS", "spread", "ratio", "p50", "p99", "CPU", "less vCPU",
               "kicks"]
-    reference = summary.reference(all_rows)
-    return _table(header, [_headline_cells(row, reference, depth) for row in all_rows])
+    name = summary.reference(results)
+    reference = next((row for row in all_rows if row.name == name), None)
+    return layout(header, [_headline_cells(row, reference, depth) for row in all_rows])
 
 
 def _headline_cells(row, reference, depth):
     point = row.points.get(depth)
     if point is None:
-        return [_name(row)] + ["-"] * 8
+        return [marked_name(row)] + ["-"] * 8
     ratio = summary.ratio(row, reference, depth)
     kicks = point["kicks_per_io"]
-    return [_name(row), _thousands(point["iops"].median), f"±{point['iops'].spread:.0%}",
+    return [marked_name(row), _thousands(point["iops"].median), f"±{point['iops'].spread:.0%}",
             "-" if ratio is None else f"{ratio:.2f}",
             _microseconds(point["p50"]), _microseconds(point["p99"]),
             _microseconds(point["cpu_ns_per_io"]), _microseconds(point["host_cpu_ns_per_io"]),
@@ -101,9 +114,9 @@ def _all_depths(all_rows, depths):
     lines = []
     for row in all_rows:
         cells = [row.points.get(depth) for depth in depths]
-        lines.append([_name(row), *("-" if point is None else _spread(point["iops"])
+        lines.append([marked_name(row), *("-" if point is None else _spread(point["iops"])
                                     for point in cells)])
-    return _table(["", *(f"qd {depth}" for depth in depths)], lines)
+    return layout(["", *(f"qd {depth}" for depth in depths)], lines)
 
 
 def _open_loop(results, target):
@@ -114,12 +127,12 @@ def _open_loop(results, target):
     lines = []
     for row in all_rows:
         points = [row.points.get(rate) for rate in rates]
-        lines.append([_name(row), *("-" if point is None else
+        lines.append([marked_name(row), *("-" if point is None else
                                     f"{_microseconds(point['p50'])} / {_microseconds(point['p99'])}"
                                     for point in points)])
     return ["Open loop, Poisson arrivals: p50 / p99 in us from arrival to completion, by arrivals "
             "a second:",
-            _table(["", *(f"{rate:,}" for rate in rates)], lines)]
+            layout(["", *(f"{rate:,}" for rate in rates)], lines)]
 
 
 def _footnotes(results):
@@ -152,8 +165,9 @@ def _own_counters(results, target):
             for name, counters in last.items()]
 
 
-def _name(row):
-    name = f"**{row.name}**" if row.family == summary.REFERENCE else row.name
+def marked_name(row):
+    """Ours in bold; noisy ones with a mark."""
+    name = f"**{row.name}**" if row.family == summary.OURS else row.name
     return name + ("!" if row.noisy else "")
 
 
@@ -162,20 +176,20 @@ def _spread(figure):
 
 
 def _thousands(value):
-    return _three_digits(value / 1000)
+    return three_digits(value / 1000)
 
 
 def _microseconds(figure):
-    return "-" if figure is None else _three_digits(figure.median / 1000)
+    return "-" if figure is None else three_digits(figure.median / 1000)
 
 
-def _three_digits(value):
+def three_digits(value):
     decimals = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
     return f"{value:.{decimals}f}"
 
 
-def _table(header, lines):
-    """Columns padded, so that the Markdown is a table for the eye too; figures to the right."""
+def layout(header, lines):
+    """A table, its columns padded for the eye too; figures to the right."""
     widths = [max(len(line[column]) for line in [header, *lines]) for column in range(len(header))]
 
     def form(line):

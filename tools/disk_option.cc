@@ -8,7 +8,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "tools/key_value.h"
-#include "tools/nearest.h"
+#include "base/nearest.h"
 
 namespace ringside {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/time/time.h"
 #include "base/status.h"
 #include "tools/key_value.h"
-#include "tools/nearest.h"
+#include "base/nearest.h"
 
 namespace ringside {
 namespace {

@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "tools/doctor_command.h"
 #include "tools/exit_codes.h"
-#include "tools/nearest.h"
+#include "base/nearest.h"
 #include "tools/report_command.h"
 #include "tools/run_command.h"
 

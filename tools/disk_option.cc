@@ -169,7 +169,7 @@ absl::Status SetField(DiskConfig& config, const Field& field) {
 
 absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<KeyValue> words,
-                            ParseKeyValues("--disk", text, "a file is given as path=FILE"));
+                            ParseKeyValues("--disk", text, "a file is given as path="));
   std::vector<Field> fields;
   for (const KeyValue& word : words) {
     RINGSIDE_ASSIGN_OR_RETURN(fields.emplace_back(), FindKey(word));

@@ -107,7 +107,7 @@ absl::StatusOr<IoThreadConfig> ParseIoThread(const std::string& text) {
   IoThreadConfig config;
   RINGSIDE_ASSIGN_OR_RETURN(
       const std::vector<KeyValue> fields,
-      ParseKeyValues("--iothread", text, "a policy is given as poll=grow-shrink"));
+      ParseKeyValues("--iothread", text, "a policy is given as poll="));
   for (const KeyValue& field : fields) {
     RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
   }

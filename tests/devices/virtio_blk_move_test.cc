@@ -158,6 +158,26 @@ TEST_F(VirtioBlkMoveTest, WhatCameMeanwhileNeedsNoKick) {
   }
 }
 
+// A thread that looks has told the driver not to kick; one that sleeps needs the kick.
+TEST_F(VirtioBlkMoveTest, FromAThreadThatLooksToOneThatSleeps) {
+  threads_.push_back(
+      *IoThread::Start("looks", IoThread::Waiter::kEpoll, {.poll = {.kind = PollKind::kAlways}}));
+  for (const bool event_idx : {false, true}) {
+    Setting setting = TwoThreads();
+    setting.driver.queue.event_idx = event_idx;
+    Start(setting);
+    for (int round = 0; round < 100; ++round) {
+      ASSERT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
+      LetTurn(*threads_[0], 5);
+      ASSERT_TRUE(MoveTo(1).ok());
+      Settle();
+      ASSERT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
+      ASSERT_TRUE(MoveTo(0).ok());
+    }
+    Reset();
+  }
+}
+
 TEST_F(VirtioBlkMoveTest, ASecondMoveOfTheSameQueueWaitsItsTurn) {
   Start(TwoThreads());
   HoldReads(1);

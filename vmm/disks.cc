@@ -121,6 +121,7 @@ absl::Status Disks::Plug(const GuestMemory& memory, PciPlatform& platform, PciHo
                                  .queues = static_cast<uint16_t>(disk.io_threads.size()),
                                  .trace_latency = config.trace_latency};
     std::vector<IoThread*> io_threads;
+    io_threads.reserve(disk.io_threads.size());
     for (const size_t index : disk.io_threads) io_threads.push_back(&(*io_threads_)[index]);
     disk.blk = std::make_unique<VirtioBlk>(*disk.device, memory, io_threads, blk);
     RINGSIDE_ASSIGN_OR_RETURN(

@@ -105,9 +105,8 @@ absl::Status SetField(IoThreadConfig& config, const KeyValue& field) {
 
 absl::StatusOr<IoThreadConfig> ParseIoThread(const std::string& text) {
   IoThreadConfig config;
-  RINGSIDE_ASSIGN_OR_RETURN(
-      const std::vector<KeyValue> fields,
-      ParseKeyValues("--iothread", text, "a policy is given as poll="));
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<KeyValue> fields,
+                            ParseKeyValues("--iothread", text, "a policy is given as poll="));
   for (const KeyValue& field : fields) {
     RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
   }

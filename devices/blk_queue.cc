@@ -29,8 +29,23 @@ BlkQueue::BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t feature
   ReportIfBroken();
 }
 
+// Neither thread has anything of it in flight, so the ring's state is all there is to take over; a
+// trace has no request under way either, and goes on.
+BlkQueue::BlkQueue(const Parts& parts, const BlkQueue& before)
+    : Source(before.wake_fd()),
+      parts_(parts),
+      call_(before.call_),
+      queue_(before.queue_),
+      slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * before.queue_.size())),
+      done_(before.done_) {}
+
 void BlkQueue::Stop() {
   stopped_ = true;
+}
+
+void BlkQueue::Leave() {
+  leaving_ = true;
+  queue_.EnableNotify();  // as whoever it is attached to next expects
 }
 
 BlkQueue::Slot& BlkQueue::SlotAt(uint16_t head) {
@@ -129,6 +144,8 @@ void BlkQueue::Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus s
 }
 
 void BlkQueue::Publish() {
+  // The hook runs behind this: whoever it tells finds everything shown.
+  if (leaving_ && idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
   // A stopped queue is no longer the driver's to look at, a broken one is not to be trusted.
   if (stopped_ || queue_.error() != nullptr) return;
   parts_.stats.batches.Add();

@@ -44,14 +44,19 @@ class BlkQueue final : public Source {
     const std::atomic<bool>& write_back;  // may change at any time
     BlkQueueStats& stats;
     VirtioEvents& events;
-    Hook& idle_hook;                // queued at AtPublish when a stopped queue has become idle
+    Hook& idle_hook;                // queued at AtPublish when a stopped or leaving queue is idle
     LatencyTrace* trace = nullptr;  // null: no latencies are wanted
   };
 
   BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t features);
+  // Goes on, on another thread, where `before` has left off: Leave was called and it became idle.
+  BlkQueue(const Parts& parts, const BlkQueue& before);
 
   // Takes nothing more and shows the guest nothing more.
   void Stop();
+  // For one that is detached: takes nothing more, still shows the guest what completes, and asks
+  // for kicks. The idle hook is queued with the last completion.
+  void Leave();
   bool idle() const { return submitted_ == 0; }
 
   bool HasWork() override { return !stopped_ && queue_.HasWork(); }
@@ -98,6 +103,7 @@ class BlkQueue final : public Source {
   void (*const done_)(BlockRequest&);  // traced or not
   size_t submitted_ = 0;               // requests the channel has
   bool stopped_ = false;
+  bool leaving_ = false;
 };
 
 }  // namespace ringside

@@ -4,9 +4,6 @@
 #include <bit>
 #include <cstring>
 
-#include "base/status.h"
-#include "base/sync.h"
-
 namespace ringside {
 namespace {
 
@@ -51,91 +48,6 @@ struct VirtioBlk::Config {
   uint8_t unused1[3];
 };
 
-// The device's share of one I/O thread. Queues come with an activation and go with the reset; the
-// channel stays, so that a guest that resets for ever does not make the host open and close.
-class VirtioBlk::Part {
- public:
-  Part(VirtioBlk& device, IoThread& io_thread) : device_(device), io_thread_(io_thread) {}
-  ~Part() {
-    if (channel_ == nullptr) return;
-    io_thread_.Post(close_);
-    closed_.Wait();
-  }
-
-  // From the activation on, until the reset is done, all else happens on the I/O thread.
-  void Start(uint64_t features, VirtioEvents& events, std::vector<QueueSetup> setups) {
-    features_ = features;
-    events_ = &events;
-    setups_ = std::move(setups);
-    io_thread_.Post(start_);
-  }
-  void Stop() { io_thread_.Post(stop_); }
-
- private:
-  absl::Status OpenChannel() {
-    if (channel_ != nullptr) return absl::OkStatus();
-    RINGSIDE_ASSIGN_OR_RETURN(channel_, device_.disk_.Open(io_thread_));
-    return absl::OkStatus();
-  }
-
-  void StartHere() {
-    if (const absl::Status status = OpenChannel(); !status.ok()) {
-      return events_->NeedsReset(Message(status));
-    }
-    for (const QueueSetup& setup : setups_) {
-      queues_.push_back(
-          std::make_unique<BlkQueue>(BlkQueue::Parts{.memory = device_.memory_,
-                                                     .io_thread = io_thread_,
-                                                     .channel = *channel_,
-                                                     .disk = device_.view_,
-                                                     .write_back = device_.write_back_,
-                                                     .stats = device_.stats_[setup.index],
-                                                     .events = *events_,
-                                                     .idle_hook = idle_hook_,
-                                                     .trace = device_.traces_[setup.index].get()},
-                                     setup, features_));
-      if (const absl::Status status = io_thread_.Attach(*queues_.back(), Phase::kSubmit);
-          !status.ok()) {
-        queues_.pop_back();
-        return events_->NeedsReset(Message(status));
-      }
-    }
-  }
-
-  void StopHere() {
-    for (const auto& queue : queues_) {
-      io_thread_.Detach(*queue);
-      queue->Stop();
-    }
-    io_thread_.AtPublish(idle_hook_);
-  }
-
-  // What the kernel still reads or writes must stay: the end waits for the last completion.
-  void EndIfIdle() {
-    if (!std::ranges::all_of(queues_, [](const auto& queue) { return queue->idle(); })) return;
-    queues_.clear();
-    device_.PartIsDown();
-  }
-
-  void CloseHere() {
-    channel_.reset();
-    closed_.Notify();
-  }
-
-  VirtioBlk& device_;
-  IoThread& io_thread_;
-  uint64_t features_ = 0;
-  VirtioEvents* events_ = nullptr;
-  std::vector<QueueSetup> setups_;
-  std::unique_ptr<BlockChannel> channel_;
-  std::vector<std::unique_ptr<BlkQueue>> queues_;
-  TaskTo<Part, &Part::StartHere> start_{*this};
-  TaskTo<Part, &Part::StopHere> stop_{*this};
-  TaskTo<Part, &Part::CloseHere> close_{*this};
-  Event closed_;
-  HookTo<Part, &Part::EndIfIdle> idle_hook_{*this};
-};
-
 VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,
                      const std::vector<IoThread*>& io_threads, const VirtioBlkConfig& config)
     : disk_(disk),
@@ -150,12 +62,31 @@ VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,
   if (config.trace_latency) {
     for (auto& trace : traces_) trace = std::make_unique<LatencyTrace>(kQueueSize);
   }
-  for (IoThread* io_thread : io_threads) {
-    parts_.push_back(std::make_unique<Part>(*this, *io_thread));
+  MovableQueue::Owner& owner = *this;
+  for (uint16_t i = 0; i < config.queues; ++i) {
+    const MovableQueue::Shared shared = {.memory = memory_,
+                                         .disk = view_,
+                                         .write_back = write_back_,
+                                         .stats = stats_[i],
+                                         .trace = traces_[i].get()};
+    queues_.push_back(
+        std::make_unique<MovableQueue>(owner, shared, PartOn(*io_threads[i % io_threads.size()])));
   }
 }
 
 VirtioBlk::~VirtioBlk() = default;
+
+BlkPart& VirtioBlk::PartOn(IoThread& io_thread) {
+  const MutexLock lock(mutex_);
+  for (const auto& part : parts_) {
+    if (&part->io_thread() == &io_thread) return *part;
+  }
+  return *parts_.emplace_back(std::make_unique<BlkPart>(disk_, io_thread));
+}
+
+void VirtioBlk::MoveQueue(uint16_t queue, IoThread& to, MovableQueue::MoveDone done) {
+  queues_[queue]->MoveTo(PartOn(to), std::move(done));
+}
 
 uint64_t VirtioBlk::features() const {
   uint64_t features = kVirtioRingIndirectDesc | kVirtioRingEventIdx | kSegMax | kBlkSize | kFlush |
@@ -218,24 +149,22 @@ void VirtioBlk::Activate(uint64_t features, std::span<const QueueSetup> queues,
   view_.discard = (features & kDiscard) != 0;
   view_.write_zeroes = (features & kWriteZeroes) != 0;
   SetWriteBack(features);
-  std::vector<std::vector<QueueSetup>> of_part(parts_.size());
-  for (const QueueSetup& queue : queues) of_part[queue.index % parts_.size()].push_back(queue);
-  parts_up_.store(parts_.size(), std::memory_order_relaxed);
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    parts_[i]->Start(features, events, std::move(of_part[i]));
-  }
+  // One more than are up, so that Reset itself is done with the device before it is over.
+  queues_up_.store(queues.size() + 1, std::memory_order_relaxed);
+  for (const QueueSetup& queue : queues) queues_[queue.index]->Start(features, queue, events);
 }
 
 void VirtioBlk::Reset(Task& done) {
   // Anew with the next driver, which may not know of the field.
   writeback_field_ = disk_.info().write_back;
   reset_done_ = &done;
-  for (const auto& part : parts_) part->Stop();
+  for (const auto& queue : queues_) queue->Stop();
+  QueueIsDown();
 }
 
-void VirtioBlk::PartIsDown() {
-  // Acquire and release: the last part sees that all others are done with the device.
-  if (parts_up_.fetch_sub(1, std::memory_order_acq_rel) == 1) reset_done_->Run();
+void VirtioBlk::QueueIsDown() {
+  // Acquire and release: the last one sees that all others are done with the device.
+  if (queues_up_.fetch_sub(1, std::memory_order_acq_rel) == 1) reset_done_->Run();
 }
 
 }  // namespace ringside

@@ -1,9 +1,9 @@
 // A virtio-blk device: configuration space and features in front of a BlockDevice, and its request
-// queues spread over I/O threads, round-robin, with one channel a thread.
+// queues spread over I/O threads, with one channel a thread.
 //
-// Threads: as VirtioDevice; the statistics from any.
-// Ownership: the block device, guest memory and the I/O threads outlive it; it is reset before it
-// goes.
+// Threads: as VirtioDevice; the statistics, MoveQueue and io_thread from any.
+// Ownership: the block device, guest memory and the I/O threads outlive it; it is reset, and no
+// queue of it is moving, before it goes.
 // Source: VIRTIO 1.2, section 5.2.
 #pragma once
 
@@ -12,8 +12,10 @@
 #include <string>
 #include <vector>
 
+#include "base/sync.h"
 #include "block/block_device.h"
 #include "devices/blk_queue.h"
+#include "devices/movable_queue.h"
 #include "devices/virtio_device.h"
 
 namespace ringside {
@@ -24,19 +26,25 @@ struct VirtioBlkConfig {
   bool trace_latency = false;
 };
 
-class VirtioBlk final : public VirtioDevice {
+class VirtioBlk final : public VirtioDevice, private MovableQueue::Owner {
  public:
   static constexpr uint16_t kMaxQueues = 16;
   static constexpr uint16_t kQueueSize = 256;
 
-  // `io_threads` is not empty.
+  // Queue i is served by io_threads[i], and by the first ones again where there are fewer of them.
+  // There is one at least.
   VirtioBlk(BlockDevice& disk, const GuestMemory& memory, const std::vector<IoThread*>& io_threads,
             const VirtioBlkConfig& config);
   ~VirtioBlk() override;
 
   const BlkQueueStats& stats(uint16_t queue) const { return stats_[queue]; }
-  // Over the device's life, resets included; null if not wanted. To be read while the device is
-  // reset.
+  // Has `to` serve the queue, in the middle of I/O, too; nothing is lost or done twice. What is in
+  // flight is waited for: however long the storage takes. See MovableQueue::MoveTo for `done`.
+  void MoveQueue(uint16_t queue, IoThread& to, MovableQueue::MoveDone done);
+  // See MovableQueue::io_thread.
+  IoThread& io_thread(uint16_t queue) const { return queues_[queue]->io_thread(); }
+  // Over the device's life, resets and moves included; null if not wanted. To be read while the
+  // device is reset.
   const LatencyTrace* trace(uint16_t queue) const { return traces_[queue].get(); }
 
   uint16_t id() const override { return 2; }
@@ -50,11 +58,11 @@ class VirtioBlk final : public VirtioDevice {
   void Reset(Task& done) override;
 
  private:
-  class Part;
   struct Config;
   Config MakeConfig() const;
   void SetWriteBack(uint64_t features);
-  void PartIsDown();
+  BlkPart& PartOn(IoThread& io_thread);
+  void QueueIsDown() override;
 
   BlockDevice& disk_;
   const GuestMemory& memory_;
@@ -63,9 +71,13 @@ class VirtioBlk final : public VirtioDevice {
   std::vector<std::unique_ptr<LatencyTrace>> traces_;  // by queue; null if not wanted
   uint8_t writeback_field_;                            // of the configuration
   std::atomic<bool> write_back_{true};                 // what it and the features make of writes
-  std::vector<std::unique_ptr<Part>> parts_;           // by I/O thread
-  std::atomic<size_t> parts_up_{0};
+  std::vector<std::unique_ptr<MovableQueue>> queues_;
+  std::atomic<size_t> queues_up_{0};
   Task* reset_done_ = nullptr;
+  Mutex mutex_;
+  // One for each I/O thread that has had a queue. They wait for their threads at their end, so they
+  // go before what those threads use.
+  std::vector<std::unique_ptr<BlkPart>> parts_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace ringside

@@ -8,6 +8,11 @@
 #include "base/thread.h"
 
 namespace ringside {
+
+const char* SignallingName(Signalling signalling) {
+  return signalling == Signalling::kEarly ? "early" : "batched";
+}
+
 absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
                                                           const IoThreadTuning& tuning) {
   UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));

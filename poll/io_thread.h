@@ -93,6 +93,8 @@ enum class Signalling {
   kBatched,  // once new work is under way, together with what it gave already
 };
 
+const char* SignallingName(Signalling signalling);
+
 struct IoThreadTuning {
   PollConfig poll;
   Signalling signalling = Signalling::kEarly;

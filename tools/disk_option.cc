@@ -2,13 +2,15 @@
 
 #include <array>
 #include <charconv>
+#include <optional>
 #include <string_view>
 #include <vector>
 
+#include "base/nearest.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "tools/key_value.h"
-#include "tools/nearest.h"
+#include "tools/number_list.h"
 
 namespace ringside {
 namespace {
@@ -80,6 +82,32 @@ absl::Status SetQueues(DiskConfig& config, const std::string& value) {
   return absl::OkStatus();
 }
 
+// "a+b", or "a:0+3/b:1-2".
+absl::Status SetIoThreads(DiskConfig& config, const std::string& value) {
+  config.shares.clear();
+  const bool with_queues = value.find(':') != std::string::npos;
+  const char separator = with_queues ? '/' : '+';
+  std::string_view rest = value;
+  while (true) {
+    const size_t end = rest.find(separator);
+    const std::string_view share = rest.substr(0, end);
+    const size_t colon = share.find(':');
+    const auto queues = with_queues && colon != std::string_view::npos
+                            ? ParseNumberList(share.substr(colon + 1))
+                            : std::nullopt;
+    if (with_queues && !queues) {
+      return BadInput(
+          "--disk iothreads='%s': '%s' is no THREAD:QUEUES; give such as a:0+3/b:1-2, "
+          "or threads alone as a+b",
+          value, share);
+    }
+    config.shares.push_back({.io_thread = std::string(share.substr(0, colon))});
+    if (queues) config.shares.back().queues.assign(queues->begin(), queues->end());
+    if (end == std::string_view::npos) return absl::OkStatus();
+    rest.remove_prefix(end + 1);
+  }
+}
+
 // Taken up before all others, as it says which of them there are.
 absl::Status SetType(DiskConfig& config, const std::string& value) {
   if (value == "file") {
@@ -98,10 +126,15 @@ struct Key {
   Setter set;
 };
 constexpr std::array kKeys = {
-    Key{"type", nullptr, SetType},        Key{"path", "file", SetPath},
-    Key{"readonly", "file", SetReadOnly}, Key{"cache", "file", SetCache},
-    Key{"aio", "file", SetAio},           Key{"size", "null", SetSize},
-    Key{"serial", nullptr, SetSerial},    Key{"queues", nullptr, SetQueues},
+    Key{"type", nullptr, SetType},
+    Key{"path", "file", SetPath},
+    Key{"readonly", "file", SetReadOnly},
+    Key{"cache", "file", SetCache},
+    Key{"aio", "file", SetAio},
+    Key{"size", "null", SetSize},
+    Key{"serial", nullptr, SetSerial},
+    Key{"queues", nullptr, SetQueues},
+    Key{"iothreads", nullptr, SetIoThreads},
 };
 
 const char* TypeName(const DiskConfig& config) {
@@ -136,7 +169,7 @@ absl::Status SetField(DiskConfig& config, const Field& field) {
 
 absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<KeyValue> words,
-                            ParseKeyValues("--disk", text, "a file is given as path=FILE"));
+                            ParseKeyValues("--disk", text, "a file is given as path="));
   std::vector<Field> fields;
   for (const KeyValue& word : words) {
     RINGSIDE_ASSIGN_OR_RETURN(fields.emplace_back(), FindKey(word));

@@ -2,12 +2,14 @@
 
 #include <array>
 #include <charconv>
+#include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/nearest.h"
 #include "base/status.h"
 #include "tools/key_value.h"
-#include "tools/nearest.h"
+#include "tools/number_list.h"
 
 namespace ringside {
 namespace {
@@ -15,28 +17,34 @@ namespace {
 constexpr absl::Duration kMaxMax = absl::Seconds(1);
 constexpr uint32_t kMaxFactor = 1000;
 
-using Setter = absl::Status (*)(PollConfig&, const std::string& value);
+using Setter = absl::Status (*)(IoThreadConfig&, const std::string& value);
 
-absl::Status SetPoll(PollConfig& poll, const std::string& value) {
+absl::Status SetId(IoThreadConfig& config, const std::string& value) {
+  if (value.empty()) return BadInput("--iothread id= is empty; give a name");
+  config.name = value;
+  return absl::OkStatus();
+}
+
+absl::Status SetPoll(IoThreadConfig& config, const std::string& value) {
   std::vector<std::string> names;
   for (const PollKind kind :
        {PollKind::kNever, PollKind::kAlways, PollKind::kFixed, PollKind::kGrowShrink}) {
     names.emplace_back(PollKindName(kind));
     if (names.back() != value) continue;
-    poll.kind = kind;
+    config.tuning.poll.kind = kind;
     return absl::OkStatus();
   }
   return BadInput("--iothread poll='%s' is unknown; did you mean '%s'?", value,
                   Nearest(value, names));
 }
 
-absl::Status SetMax(PollConfig& poll, const std::string& value) {
+absl::Status SetMax(IoThreadConfig& config, const std::string& value) {
   absl::Duration duration;
   if (!absl::ParseDuration(absl::string_view(value.data(), value.size()), &duration) ||
       duration < absl::ZeroDuration() || duration > kMaxMax) {
     return BadInput("--iothread max='%s' cannot be; give a time up to 1s, such as 32us", value);
   }
-  poll.max_ns = absl::ToInt64Nanoseconds(duration);
+  config.tuning.poll.max_ns = absl::ToInt64Nanoseconds(duration);
   return absl::OkStatus();
 }
 
@@ -51,25 +59,42 @@ absl::Status SetFactor(const char* key, uint32_t least, const std::string& value
   return absl::OkStatus();
 }
 
-absl::Status SetGrow(PollConfig& poll, const std::string& value) {
-  return SetFactor("grow", 2, value, poll.grow);
+absl::Status SetGrow(IoThreadConfig& config, const std::string& value) {
+  return SetFactor("grow", 2, value, config.tuning.poll.grow);
 }
 
-absl::Status SetShrink(PollConfig& poll, const std::string& value) {
-  return SetFactor("shrink", 0, value, poll.shrink);
+absl::Status SetShrink(IoThreadConfig& config, const std::string& value) {
+  return SetFactor("shrink", 0, value, config.tuning.poll.shrink);
+}
+
+absl::Status SetSignal(IoThreadConfig& config, const std::string& value) {
+  for (const Signalling signalling : {Signalling::kEarly, Signalling::kBatched}) {
+    if (value != SignallingName(signalling)) continue;
+    config.tuning.signalling = signalling;
+    return absl::OkStatus();
+  }
+  return BadInput("--iothread signal='%s' is unknown; give early or batched", value);
+}
+
+absl::Status SetCpu(IoThreadConfig& config, const std::string& value) {
+  const std::optional<std::vector<int>> cpus = ParseNumberList(value);
+  if (!cpus) return BadInput("--iothread cpu='%s' is no list of CPUs; give such as 0-2+5", value);
+  config.cpus = *cpus;
+  return absl::OkStatus();
 }
 
 struct Key {
   const char* name;
   Setter set;
 };
-constexpr std::array kKeys = {Key{"poll", SetPoll}, Key{"max", SetMax}, Key{"grow", SetGrow},
-                              Key{"shrink", SetShrink}};
+constexpr std::array kKeys = {
+    Key{"id", SetId},         Key{"poll", SetPoll},     Key{"max", SetMax}, Key{"grow", SetGrow},
+    Key{"shrink", SetShrink}, Key{"signal", SetSignal}, Key{"cpu", SetCpu}};
 
-absl::Status SetField(PollConfig& poll, const KeyValue& field) {
+absl::Status SetField(IoThreadConfig& config, const KeyValue& field) {
   std::vector<std::string> names;
   for (const Key& key : kKeys) {
-    if (field.key == key.name) return key.set(poll, field.value);
+    if (field.key == key.name) return key.set(config, field.value);
     names.emplace_back(key.name);
   }
   return BadInput("--iothread '%s' is unknown; did you mean '%s'?", field.key,
@@ -80,11 +105,10 @@ absl::Status SetField(PollConfig& poll, const KeyValue& field) {
 
 absl::StatusOr<IoThreadConfig> ParseIoThread(const std::string& text) {
   IoThreadConfig config;
-  RINGSIDE_ASSIGN_OR_RETURN(
-      const std::vector<KeyValue> fields,
-      ParseKeyValues("--iothread", text, "give poll=never, always, fixed or grow-shrink"));
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<KeyValue> fields,
+                            ParseKeyValues("--iothread", text, "a policy is given as poll="));
   for (const KeyValue& field : fields) {
-    RINGSIDE_RETURN_IF_ERROR(SetField(config.tuning.poll, field));
+    RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
   }
   return config;
 }

@@ -1,10 +1,10 @@
-// The --iothread option: "poll=POLICY,max=TIME,grow=N,shrink=N".
+// The --iothread option: "id=NAME,poll=POLICY,max=TIME,grow=N,shrink=N,signal=WHEN,cpu=CPUS".
 #pragma once
 
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "vmm/disks.h"
+#include "vmm/io_threads.h"
 
 namespace ringside {
 

@@ -29,7 +29,7 @@ absl::StatusOr<std::vector<KeyValue>> ParseKeyValues(const std::string& option,
   for (const std::string& field : SplitFields(text)) {
     const size_t equals = field.find('=');
     if (equals == std::string::npos) {
-      return BadInput("%s '%s' is no key=value; %s", option, field, hint);
+      return BadInput("%s '%s' is no key=value; %s%s", option, field, hint, field);
     }
     result.push_back({field.substr(0, equals), field.substr(equals + 1)});
   }

@@ -13,7 +13,8 @@ struct KeyValue {
   std::string value;
 };
 
-// A comma in a value is written twice. `hint` ends the error about a part that is no key=value.
+// A comma in a value is written twice. A part that is no key=value is an error, which ends in
+// `hint` and that part: "a file is given as path=".
 absl::StatusOr<std::vector<KeyValue>> ParseKeyValues(const std::string& option,
                                                      const std::string& text,
                                                      const std::string& hint);

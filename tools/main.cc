@@ -4,9 +4,9 @@
 #include <spdlog/spdlog.h>
 
 #include "base/clock.h"
+#include "base/nearest.h"
 #include "tools/doctor_command.h"
 #include "tools/exit_codes.h"
-#include "tools/nearest.h"
 #include "tools/report_command.h"
 #include "tools/run_command.h"
 
@@ -28,7 +28,6 @@ constexpr char kReportHelp[] =
     "  published->interrupt  the interrupt is signalled, where the driver wants one\n\n"
     "Examples:\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
-    "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=grow-shrink,max=50us\n"
     "  ringside report trace.jsonl\n"
     "  ringside report trace.jsonl --svg latency.svg\n"
     "  ringside report trace.jsonl --json | jq '.queues[0].total.p99_ns'\n\n"
@@ -42,6 +41,10 @@ constexpr char kRunExamples[] =
     "      --cmdline 'console=ttyS0 root=/dev/vda rw'\n"
     "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz --disk path=/dev/nvme0n1 \\\n"
     "      --disk path=data.img,readonly=on,cache=writeback,queues=2 --stats\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=grow-shrink,max=50us\n"
+    "  ringside run --kernel vmlinuz --cpus 2 --cpu-affinity 0:0,1:1 --halt-poll 50us \\\n"
+    "      --iothread id=a,poll=always,cpu=2 --iothread id=b,poll=fixed,max=20us,cpu=3 \\\n"
+    "      --disk path=root.img,queues=2,iothreads=a:0/b:1 --disk path=data.img,iothreads=b\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
     "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n\n";
 
@@ -81,17 +84,28 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
       ->default_str("auto");
   run.add_option("--disk", options.disks,
                  "path=FILE[,readonly=on][,cache=none|writeback|writethrough|directsync|unsafe]"
-                 "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N], or "
-                 "type=null,size=SIZE[,serial=TEXT][,queues=N] for a disk that moves no bytes; "
-                 "repeatable")
+                 "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N][,iothreads=A+B|A:0+"
+                 "3/B:1-2], "
+                 "or type=null,size=SIZE[,serial=TEXT][,queues=N][,iothreads=...] for a disk that "
+                 "moves no bytes; repeatable")
       ->type_name("KEYS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  run.add_option("--iothread", options.io_thread,
-                 "how the disks' I/O thread waits: poll=never|always|fixed|grow-shrink[,max=32us]"
-                 "[,grow=2][,shrink=0]")
+  run.add_option("--iothread", options.io_threads,
+                 "a thread for disks, and how it waits: [id=NAME][,poll=never|always|fixed|"
+                 "grow-shrink][,max=32us][,grow=2][,shrink=0][,signal=early|batched][,cpu=0-2+5]; "
+                 "repeatable; without it there is one with poll=never")
       ->type_name("KEYS")
-      ->default_str("poll=never");
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run.add_option("--cpu-affinity", options.cpu_affinity,
+                 "host CPUs on which vCPUs are kept, such as 0:2,1:3-4+6")
+      ->type_name("VCPU:CPUS,...");
+  run.add_option("--halt-poll", options.halt_poll,
+                 "how long KVM watches a vCPU that halts before it sleeps, such as 50us or 0; "
+                 "kernel: as kvm.ko is set")
+      ->type_name("TIME")
+      ->default_str("kernel");
   run.add_option("--stats", options.stats, "print what was counted at the end: table or json")
       ->type_name("[FORMAT]")
       ->expected(0, 1)
@@ -157,7 +171,8 @@ int main(int argc, char** argv) {
                                   .entry = "auto",
                                   .cpus = "1",
                                   .memory = "512M",
-                                  .serial = "stdio"};
+                                  .serial = "stdio",
+                                  .halt_poll = "kernel"};
   CLI::App* run = app.add_subcommand("run", "boot a kernel");
   AddRunOptions(*run, options);
   ringside::ReportOptions report_options;

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "tools/cpu_affinity_option.h"
 #include "tools/disk_option.h"
 #include "tools/exit_codes.h"
 #include "tools/iothread_option.h"
@@ -44,6 +45,16 @@ absl::StatusOr<uint32_t> ParseCpus(const std::string& text) {
     return BadInput("--cpus '%s' is not a whole number; give 1 to %d", text, Machine::kMaxCpus);
   }
   return cpus;
+}
+
+// Unset: the kernel's.
+absl::StatusOr<std::optional<absl::Duration>> ParseHaltPoll(const std::string& text) {
+  if (text == "kernel") return std::nullopt;
+  absl::Duration limit;
+  if (!absl::ParseDuration(absl::string_view(text.data(), text.size()), &limit)) {
+    return BadInput("--halt-poll '%s' is unknown; give a time such as 50us, or kernel", text);
+  }
+  return limit;
 }
 
 // The serial console of this process: which descriptors, and the terminal that must be restored.
@@ -93,9 +104,14 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
     disk.trace_latency = !options.trace_latency.empty();
     config.disks.push_back(std::move(disk));
   }
-  if (!options.io_thread.empty()) {
-    RINGSIDE_ASSIGN_OR_RETURN(config.io_thread, ParseIoThread(options.io_thread));
+  for (const std::string& text : options.io_threads) {
+    RINGSIDE_ASSIGN_OR_RETURN(config.io_threads.emplace_back(), ParseIoThread(text));
   }
+  if (!options.cpu_affinity.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(config.vcpu_cpus,
+                              ParseCpuAffinity(options.cpu_affinity, config.cpus));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(config.halt_poll, ParseHaltPoll(options.halt_poll));
   if (!options.trace_latency.empty() && config.disks.empty()) {
     return BadInput("--trace-latency '%s' has nothing to trace; give a --disk",
                     options.trace_latency);

@@ -19,7 +19,9 @@ struct RunOptions {
   std::string memory;  // a size
   std::string serial;  // stdio, file=PATH or none
   std::vector<std::string> disks;
-  std::string io_thread;      // empty: the default
+  std::vector<std::string> io_threads;
+  std::string cpu_affinity;   // empty: none
+  std::string halt_poll;      // a time, or kernel
   std::string stats;          // empty, table or json
   std::string trace_latency;  // a file; empty: no trace
   bool timing = false;

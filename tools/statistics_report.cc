@@ -3,7 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "base/size.h"
+#include "poll/policy.h"
 
 namespace ringside {
 namespace {
@@ -11,15 +13,40 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void AppendQueue(std::string& table, const std::string& name, const QueueStatistics& queue) {
-  absl::StrAppendFormat(&table, "  %-10s %9d %9d %8d %8d %7d %9s %9s %7d %9d %9d %9d %9d\n", name,
-                        queue.reads, queue.writes, queue.flushes, queue.discards, queue.others,
-                        FormatSize(queue.bytes_read), FormatSize(queue.bytes_written), queue.errors,
-                        queue.kicks, queue.kicks_suppressed(), queue.interrupts,
-                        queue.interrupts_suppressed());
+  absl::StrAppendFormat(&table, "  %-10s %-10s %9d %9d %8d %8d %7d %9s %9s %7d %9d %9d %9d %9d\n",
+                        name, queue.io_thread, queue.reads, queue.writes, queue.flushes,
+                        queue.discards, queue.others, FormatSize(queue.bytes_read),
+                        FormatSize(queue.bytes_written), queue.errors, queue.kicks,
+                        queue.kicks_suppressed(), queue.interrupts, queue.interrupts_suppressed());
+}
+
+// As it is written on the command line.
+std::string Settings(const IoThreadStatistics& thread) {
+  std::string text = "poll=" + thread.poll;
+  const bool grows = thread.poll == PollKindName(PollKind::kGrowShrink);
+  if (grows || thread.poll == PollKindName(PollKind::kFixed)) {
+    text += ",max=" + absl::FormatDuration(absl::Nanoseconds(thread.poll_max_ns));
+  }
+  if (grows) {
+    absl::StrAppendFormat(&text, ",grow=%d,shrink=%d", thread.poll_grow, thread.poll_shrink);
+  }
+  text += ",signal=" + thread.signal;
+  for (size_t i = 0; i < thread.cpus.size(); ++i) {
+    absl::StrAppendFormat(&text, "%s%d", i == 0 ? ",cpu=" : "+", thread.cpus[i]);
+  }
+  return text;
+}
+
+Json PollJson(const IoThreadStatistics& thread) {
+  return {{"kind", thread.poll},
+          {"max_ns", thread.poll_max_ns},
+          {"grow", thread.poll_grow},
+          {"shrink", thread.poll_shrink}};
 }
 
 Json QueueJson(const QueueStatistics& queue) {
-  return {{"requests", queue.requests()},
+  return {{"io_thread", queue.io_thread},
+          {"requests", queue.requests()},
           {"reads", queue.reads},
           {"writes", queue.writes},
           {"flushes", queue.flushes},
@@ -46,21 +73,22 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
     if (disk.submit_calls > 0) {
       absl::StrAppendFormat(&table, ", %d submission calls", disk.submit_calls);
     }
-    absl::StrAppendFormat(&table, "\n  %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %9s %9s %9s\n", "",
-                          "reads", "writes", "flushes", "discards", "others", "read", "written",
-                          "errors", "kicks", "(spared)", "interrupts", "(spared)");
+    absl::StrAppendFormat(&table,
+                          "\n  %-10s %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %9s %9s %9s\n", "",
+                          "I/O thread", "reads", "writes", "flushes", "discards", "others", "read",
+                          "written", "errors", "kicks", "(spared)", "interrupts", "(spared)");
     for (size_t index = 0; index < disk.queues.size(); ++index) {
       AppendQueue(table, absl::StrFormat("queue %d", index), disk.queues[index]);
     }
   }
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     absl::StrAppendFormat(&table,
-                          "I/O thread %s (%s): %d turns, %d spins (%d hits, %d ms used, %d ms "
+                          "I/O thread %s (%s, %s): %d turns, %d spins (%d hits, %d ms used, %d ms "
                           "wasted), %d sleeps, %d wake-ups, %d queues parked, %d io_uring_enter\n",
-                          thread.name, thread.waiter, thread.turns, thread.spins, thread.spin_hits,
-                          thread.spin_used_ns / 1'000'000, thread.spin_wasted_ns / 1'000'000,
-                          thread.sleeps, thread.wake_ups, thread.parked - thread.unparked,
-                          thread.io_uring_enters);
+                          thread.name, thread.waiter, Settings(thread), thread.turns, thread.spins,
+                          thread.spin_hits, thread.spin_used_ns / 1'000'000,
+                          thread.spin_wasted_ns / 1'000'000, thread.sleeps, thread.wake_ups,
+                          thread.parked - thread.unparked, thread.io_uring_enters);
   }
   for (size_t id = 0; id < statistics.vcpus.size(); ++id) {
     absl::StrAppendFormat(&table, "vCPU %d exits:", id);
@@ -93,6 +121,9 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     json["io_threads"].push_back({{"name", thread.name},
                                   {"waiter", thread.waiter},
+                                  {"poll", PollJson(thread)},
+                                  {"signal", thread.signal},
+                                  {"cpus", thread.cpus},
                                   {"turns", thread.turns},
                                   {"spins", thread.spins},
                                   {"spin_hits", thread.spin_hits},

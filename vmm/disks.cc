@@ -10,7 +10,6 @@ namespace {
 
 // What the bus has room for, beside the host bridge and the entropy device.
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
-constexpr char kIoThreadName[] = "io-disk";
 constexpr char kNullName[] = "null";
 // Mass storage, SCSI: what guests that look at classes expect of a virtio disk.
 constexpr uint32_t kClassCode = 0x010000;
@@ -55,21 +54,38 @@ void CollectFile(const FileDevice& file, DiskStatistics& result) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> configs,
-                                                   const IoThreadConfig& io_thread, Logger log) {
+                                                   std::span<const IoThreadConfig> io_threads,
+                                                   uint32_t cpus, Logger log) {
   std::unique_ptr<Disks> disks(new Disks(log));
-  if (configs.empty()) return disks;
+  RINGSIDE_ASSIGN_OR_RETURN(disks->io_threads_, IoThreads::Create(io_threads));
   if (configs.size() > kMaxDisks) {
     return BadInput("%d disks cannot be; a machine takes %d", configs.size(), kMaxDisks);
   }
-  for (const DiskConfig& config : configs) {
-    RINGSIDE_RETURN_IF_ERROR(CheckSerial(config.serial));
-    RINGSIDE_RETURN_IF_ERROR(CheckQueues(config.queues));
-    Disk disk = {.config = config, .name = absl::StrFormat("disk%d", disks->disks_.size())};
-    RINGSIDE_RETURN_IF_ERROR(disks->OpenDevice(disk));
-    disks->disks_.push_back(std::move(disk));
-  }
-  RINGSIDE_RETURN_IF_ERROR(disks->StartIoThread(configs, io_thread));
+  for (const DiskConfig& config : configs) RINGSIDE_RETURN_IF_ERROR(disks->Add(config, cpus));
+  if (!configs.empty()) RINGSIDE_RETURN_IF_ERROR(disks->StartIoThreads(configs));
   return disks;
+}
+
+absl::Status Disks::Add(const DiskConfig& config, uint32_t cpus) {
+  RINGSIDE_RETURN_IF_ERROR(CheckSerial(config.serial));
+  RINGSIDE_RETURN_IF_ERROR(CheckQueues(config.queues));
+  const size_t index = disks_.size();
+  const auto queue_per_cpu =
+      static_cast<uint16_t>(std::clamp<uint32_t>(cpus, 1, VirtioBlk::kMaxQueues));
+  const uint16_t queues = config.queues != 0 ? config.queues : queue_per_cpu;
+  auto io_threads = MapQueues(config.shares, queues, *io_threads_, index % io_threads_->size());
+  if (!io_threads.ok()) {
+    return absl::Status(io_threads.status().code(), absl::StrFormat("disk '%s': %s", PathOf(config),
+                                                                    Message(io_threads.status())));
+  }
+  Disk disk = {.config = config,
+               .name = absl::StrFormat("disk%d", index),
+               .io_threads = *std::move(io_threads),
+               .kicks = std::vector<uint64_t>(queues),
+               .moving = std::make_unique<Mutex>()};
+  RINGSIDE_RETURN_IF_ERROR(OpenDevice(disk));
+  disks_.push_back(std::move(disk));
+  return absl::OkStatus();
 }
 
 absl::Status Disks::OpenDevice(Disk& disk) const {
@@ -84,37 +100,30 @@ absl::Status Disks::OpenDevice(Disk& disk) const {
   return absl::OkStatus();
 }
 
-absl::Status Disks::StartIoThread(std::span<const DiskConfig> configs,
-                                  const IoThreadConfig& config) {
+absl::Status Disks::StartIoThreads(std::span<const DiskConfig> configs) {
   const auto asks_for = [configs](Engine engine) {
     return std::ranges::any_of(
         configs, [engine](const DiskConfig& config) { return EngineOf(config) == engine; });
   };
   if (asks_for(Engine::kIoUring) || asks_for(Engine::kAuto)) {
-    auto io_thread = IoThread::Start(kIoThreadName, IoThread::Waiter::kUring, config.tuning);
-    if (io_thread.ok()) {
-      io_thread_ = *std::move(io_thread);
-      return absl::OkStatus();
-    }
-    if (asks_for(Engine::kIoUring)) return io_thread.status();
-    log_.Log(Severity::kWarning, "%s", Message(io_thread.status()));
+    // On every thread, as any queue may move to it.
+    const absl::Status status = io_threads_->Start(IoThread::Waiter::kUring);
+    if (status.ok() || asks_for(Engine::kIoUring)) return status;
+    log_.Log(Severity::kWarning, "%s", Message(status));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(
-      io_thread_, IoThread::Start(kIoThreadName, IoThread::Waiter::kEpoll, config.tuning));
-  return absl::OkStatus();
+  return io_threads_->Start(IoThread::Waiter::kEpoll);
 }
 
-absl::Status Disks::Plug(uint32_t cpus, const GuestMemory& memory, PciPlatform& platform,
-                         PciHost& pci_host) {
-  const auto queue_per_cpu = static_cast<uint16_t>(std::min<uint32_t>(cpus, VirtioBlk::kMaxQueues));
+absl::Status Disks::Plug(const GuestMemory& memory, PciPlatform& platform, PciHost& pci_host) {
   for (Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
     const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
-                                 .queues = config.queues != 0 ? config.queues : queue_per_cpu,
+                                 .queues = static_cast<uint16_t>(disk.io_threads.size()),
                                  .trace_latency = config.trace_latency};
-    disk.kicks.resize(blk.queues);
-    disk.blk = std::make_unique<VirtioBlk>(*disk.device, memory,
-                                           std::vector<IoThread*>{io_thread_.get()}, blk);
+    std::vector<IoThread*> io_threads;
+    io_threads.reserve(disk.io_threads.size());
+    for (const size_t index : disk.io_threads) io_threads.push_back(&(*io_threads_)[index]);
+    disk.blk = std::make_unique<VirtioBlk>(*disk.device, memory, io_threads, blk);
     RINGSIDE_ASSIGN_OR_RETURN(
         disk.pci,
         VirtioPci::Create(*disk.blk, kClassCode,
@@ -124,32 +133,57 @@ absl::Status Disks::Plug(uint32_t cpus, const GuestMemory& memory, PciPlatform& 
   return absl::OkStatus();
 }
 
+absl::Status Disks::MoveQueue(size_t disk, uint16_t queue, const std::string& io_thread) {
+  if (disk >= disks_.size()) {
+    return BadInput("disk %d cannot be moved; this machine has %d", disk, disks_.size());
+  }
+  Disk& moved = disks_[disk];
+  if (queue >= moved.blk->queue_count()) {
+    return BadInput("%s has no queue %d; it has 0 to %d", moved.name, queue,
+                    moved.blk->queue_count() - 1);
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(const size_t to, io_threads_->Find(io_thread));
+  const MutexLock lock(*moved.moving);
+  Event over;
+  absl::Status status;
+  moved.blk->MoveQueue(queue, (*io_threads_)[to], [&](const absl::Status& result) {
+    status = result;
+    over.Notify();
+  });
+  over.Wait();
+  return status;
+}
+
+absl::Status Disks::SetPoll(const std::string& io_thread, const PollConfig& poll) {
+  RINGSIDE_ASSIGN_OR_RETURN(const size_t index, io_threads_->Find(io_thread));
+  return io_threads_->SetPoll(index, poll);
+}
+
 void Disks::Stop() {
   for (const Disk& disk : disks_) {
     if (disk.pci != nullptr) disk.pci->transport().ResetAndWait();
   }
 }
 
-// On the I/O thread, which looks at the rings afterwards: a kick that anyone else took out of its
-// eventfd might never have woken it.
-void Disks::TakeKicks() {
+// On the I/O thread, of the queues that it serves: it looks at their rings afterwards. A kick that
+// anyone else took out of its eventfd might never have woken it.
+void Disks::TakeKicks(const IoThread& here) {
   for (Disk& disk : disks_) {
     for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
+      if (&disk.blk->io_thread(index) != &here) continue;
       disk.kicks[index] += disk.pci->transport().kick(index).Clear();
     }
   }
 }
 
 void Disks::Collect(MachineStatistics& statistics) {
-  if (io_thread_ == nullptr) return;
-  Event taken;
-  TaskOf take([this, &taken] {
-    TakeKicks();
-    taken.Notify();
-  });
-  io_thread_->Post(take);
-  taken.Wait();
-  for (Disk& disk : disks_) {
+  if (disks_.empty()) return;
+  for (size_t i = 0; i < io_threads_->size(); ++i) {
+    // A queue that moves just now may be passed over: its kicks wait for the next time.
+    IoThread& io_thread = (*io_threads_)[i];
+    RunOnIoThread(io_thread, [&] { TakeKicks(io_thread); });
+  }
+  for (const Disk& disk : disks_) {
     DiskStatistics& result = statistics.disks.emplace_back();
     result.path = PathOf(disk.config);
     if (disk.file != nullptr) {
@@ -158,34 +192,27 @@ void Disks::Collect(MachineStatistics& statistics) {
       result.cache = "none";
       result.engine = kNullName;
     }
-    for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
-      const BlkQueueStats& queue = disk.blk->stats(index);
-      result.queues.push_back({.reads = queue.reads.Get(),
-                               .writes = queue.writes.Get(),
-                               .flushes = queue.flushes.Get(),
-                               .discards = queue.discards.Get(),
-                               .others = queue.others.Get(),
-                               .bytes_read = queue.bytes_read.Get(),
-                               .bytes_written = queue.bytes_written.Get(),
-                               .errors = queue.errors.Get(),
-                               .kicks = disk.kicks[index],
-                               .batches = queue.batches.Get(),
-                               .interrupts = queue.interrupts.Get()});
-    }
+    CollectQueues(disk, result);
   }
-  const Uring* uring = io_thread_->uring();
-  statistics.io_threads.push_back({.name = kIoThreadName,
-                                   .waiter = uring != nullptr ? "io_uring" : "epoll",
-                                   .turns = io_thread_->stats().turns.Get(),
-                                   .spins = io_thread_->stats().spins.Get(),
-                                   .spin_hits = io_thread_->stats().spin_hits.Get(),
-                                   .spin_used_ns = io_thread_->stats().spin_used_ns.Get(),
-                                   .spin_wasted_ns = io_thread_->stats().spin_wasted_ns.Get(),
-                                   .sleeps = io_thread_->stats().sleeps.Get(),
-                                   .wake_ups = io_thread_->stats().wake_ups.Get(),
-                                   .parked = io_thread_->stats().parked.Get(),
-                                   .unparked = io_thread_->stats().unparked.Get(),
-                                   .io_uring_enters = uring != nullptr ? uring->enters() : 0});
+  statistics.io_threads = io_threads_->Statistics();
+}
+
+void Disks::CollectQueues(const Disk& disk, DiskStatistics& result) const {
+  for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
+    const BlkQueueStats& queue = disk.blk->stats(index);
+    result.queues.push_back({.io_thread = io_threads_->NameOf(disk.blk->io_thread(index)),
+                             .reads = queue.reads.Get(),
+                             .writes = queue.writes.Get(),
+                             .flushes = queue.flushes.Get(),
+                             .discards = queue.discards.Get(),
+                             .others = queue.others.Get(),
+                             .bytes_read = queue.bytes_read.Get(),
+                             .bytes_written = queue.bytes_written.Get(),
+                             .errors = queue.errors.Get(),
+                             .kicks = disk.kicks[index],
+                             .batches = queue.batches.Get(),
+                             .interrupts = queue.interrupts.Get()});
+  }
 }
 
 std::vector<QueueLatencies> Disks::Latencies() const {

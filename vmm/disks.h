@@ -1,7 +1,7 @@
 // The disks of a machine: for each a block device, a virtio-blk device and a PCI function, and the
-// I/O thread that serves them.
+// I/O threads that serve them.
 //
-// Threads: as Machine; the I/O thread is its own.
+// Threads: as Machine; the I/O threads are its own.
 // Ownership: what Plug is given outlives it. Stop comes after the vCPUs have stopped and before the
 // end.
 #pragma once
@@ -22,7 +22,8 @@
 #include "devices/pci_host.h"
 #include "devices/virtio_blk.h"
 #include "devices/virtio_pci.h"
-#include "poll/io_thread.h"
+#include "vmm/io_threads.h"
+#include "vmm/queue_mapping.h"
 #include "vmm/statistics.h"
 
 namespace ringside {
@@ -33,26 +34,28 @@ struct DiskConfig {
   std::string serial;          // what the guest sees; empty: "disk0", "disk1", ...
   uint16_t queues = 0;         // 0: as many as vCPUs, at most VirtioBlk::kMaxQueues
   bool trace_latency = false;  // for Machine::Latencies
-};
-
-// The thread that serves the disks.
-struct IoThreadConfig {
-  IoThreadTuning tuning;
+  // Empty: one thread has all queues, since it batches and polls a disk best as a whole; disks take
+  // the threads in turn.
+  std::vector<QueueShare> shares;
 };
 
 class Disks {
  public:
-  // Opens and locks the files; starts an I/O thread if there is any.
+  // Opens and locks the files; starts the I/O threads if there is any disk. `cpus`: the guest's.
   static absl::StatusOr<std::unique_ptr<Disks>> Open(std::span<const DiskConfig> configs,
-                                                     const IoThreadConfig& io_thread, Logger log);
+                                                     std::span<const IoThreadConfig> io_threads,
+                                                     uint32_t cpus, Logger log);
   // Gives the guest its devices, in order. Once.
-  absl::Status Plug(uint32_t cpus, const GuestMemory& memory, PciPlatform& platform,
-                    PciHost& pci_host);
+  absl::Status Plug(const GuestMemory& memory, PciPlatform& platform, PciHost& pci_host);
+
+  // Any thread, after Plug: see Machine.
+  absl::Status MoveQueue(size_t disk, uint16_t queue, const std::string& io_thread);
+  absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll);
 
   // Waits until no request is in flight any more. However long the host's storage takes: the kernel
   // may still write into guest memory.
   void Stop();
-  // Adds what is known here. Waits for the I/O thread's next turn.
+  // Adds what is known here. Waits for a turn of each I/O thread.
   void Collect(MachineStatistics& statistics);
   // Of the disks that were to be traced, by queue. After Stop.
   std::vector<QueueLatencies> Latencies() const;
@@ -65,16 +68,20 @@ class Disks {
     const FileDevice* file = nullptr;  // `device`, if it is one
     std::unique_ptr<VirtioBlk> blk;
     std::unique_ptr<VirtioPci> pci;
-    std::vector<uint64_t> kicks;  // by queue: what was taken out of the eventfds so far
+    std::vector<size_t> io_threads;  // by queue, at first
+    std::vector<uint64_t> kicks;     // by queue: what was taken out of the eventfds so far
+    std::unique_ptr<Mutex> moving;   // held by the one that moves a queue
   };
 
   explicit Disks(Logger log) : log_(log) {}
+  absl::Status Add(const DiskConfig& config, uint32_t cpus);
   absl::Status OpenDevice(Disk& disk) const;
-  void TakeKicks();
-  absl::Status StartIoThread(std::span<const DiskConfig> configs, const IoThreadConfig& io_thread);
+  absl::Status StartIoThreads(std::span<const DiskConfig> configs);
+  void TakeKicks(const IoThread& here);
+  void CollectQueues(const Disk& disk, DiskStatistics& result) const;
 
   const Logger log_;
-  std::unique_ptr<IoThread> io_thread_;
+  std::unique_ptr<IoThreads> io_threads_;
   std::vector<Disk> disks_;
 };
 

@@ -155,6 +155,18 @@ absl::Status KvmVm::SetIntelPages(uint64_t tss, uint64_t identity_map) {
   return absl::OkStatus();
 }
 
+absl::Status KvmVm::SetHaltPoll(absl::Duration limit) {
+  if (ioctl(fd_.get(), KVM_CHECK_EXTENSION, KVM_CAP_HALT_POLL) <= 0) {
+    return absl::FailedPreconditionError(
+        "this KVM lacks KVM_CAP_HALT_POLL (a limit of halt polling for one machine): leave it to "
+        "the kernel, or use Linux 5.10 or later");
+  }
+  kvm_enable_cap capability = {};
+  capability.cap = KVM_CAP_HALT_POLL;
+  capability.args[0] = static_cast<uint64_t>(absl::ToInt64Nanoseconds(limit));
+  return Ioctl(fd_, KVM_ENABLE_CAP, "KVM_ENABLE_CAP of KVM_CAP_HALT_POLL", &capability);
+}
+
 absl::Status KvmVm::CreateIrqchip() {
   RINGSIDE_RETURN_IF_ERROR(Ioctl(fd_, KVM_CREATE_IRQCHIP, "KVM_CREATE_IRQCHIP", 0));
   const kvm_pit_config pit = {.flags = KVM_PIT_SPEAKER_DUMMY, .pad = {}};  // port 0x61 too

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/fd.h"
 #include "devices/guest_memory.h"
 #include "vmm/kvm_api.h"
@@ -42,6 +43,9 @@ class KvmVm {
   absl::Status SetMemory(std::span<const MemoryRegion> regions);
   // Pages that KVM itself needs in guest address space on Intel hosts without "unrestricted guest".
   absl::Status SetIntelPages(uint64_t tss, uint64_t identity_map);
+  // How long a vCPU that halts is watched at most before it sleeps, instead of kvm.ko's own limit.
+  // FailedPrecondition where that cannot be set.
+  absl::Status SetHaltPoll(absl::Duration limit);
   // Local APICs, IOAPIC, PICs; and the PIT.
   absl::Status CreateIrqchip();
   // Replaces the whole table of what a GSI means: interrupt controllers' pins and MSI messages.

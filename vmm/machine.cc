@@ -4,6 +4,7 @@
 #include <sys/sysinfo.h>
 #include <utility>
 
+#include "base/affinity.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "devices/virtio_rng.h"
@@ -14,6 +15,7 @@
 namespace ringside {
 namespace {
 
+constexpr absl::Duration kMaxHaltPoll = absl::Seconds(1);
 constexpr absl::Duration kFlushLimit = absl::Seconds(2);
 constexpr uint32_t kRngClassCode = 0x00ff00;  // none that fits
 
@@ -41,6 +43,25 @@ absl::Status CheckMemory(uint64_t bytes) {
                     FormatSize(has));
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckAffinity(const MachineConfig& config) {
+  if (config.vcpu_cpus.size() > config.cpus) {
+    return BadInput("vCPU %d cannot be kept on CPUs of the host; there are %d vCPUs",
+                    config.vcpu_cpus.size() - 1, config.cpus);
+  }
+  for (size_t id = 0; id < config.vcpu_cpus.size(); ++id) {
+    if (const absl::Status status = CheckHostCpus(config.vcpu_cpus[id]); !status.ok()) {
+      return absl::Status(status.code(), absl::StrFormat("vCPU %d: %s", id, Message(status)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHaltPoll(std::optional<absl::Duration> limit) {
+  if (!limit || (*limit >= absl::ZeroDuration() && *limit <= kMaxHaltPoll)) return absl::OkStatus();
+  return BadInput("a halted vCPU cannot be polled for %s; give 0 to %s",
+                  absl::FormatDuration(*limit), absl::FormatDuration(kMaxHaltPoll));
 }
 
 absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes) {
@@ -80,7 +101,10 @@ absl::Status Machine::Build() {
   if (!config_.initrd.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config_.initrd));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_.disks, config_.io_thread, log_));
+  RINGSIDE_RETURN_IF_ERROR(CheckAffinity(config_));
+  RINGSIDE_RETURN_IF_ERROR(CheckHaltPoll(config_.halt_poll));
+  RINGSIDE_ASSIGN_OR_RETURN(disks_,
+                            Disks::Open(config_.disks, config_.io_threads, config_.cpus, log_));
 
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
   RINGSIDE_RETURN_IF_ERROR(CheckCpus(config_.cpus, kvm));
@@ -88,6 +112,7 @@ absl::Status Machine::Build() {
   RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_.memory));
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
+  if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));
   RINGSIDE_RETURN_IF_ERROR(vm_->SetIntelPages(kKvmTss, kKvmIdentityMap));
   RINGSIDE_RETURN_IF_ERROR(vm_->CreateIrqchip());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
@@ -98,7 +123,10 @@ absl::Status Machine::Build() {
     RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(MakeCpuid(cpuid, id, config_.cpus)));
     RINGSIDE_ASSIGN_OR_RETURN(const int refused, SetBootMsrs(vcpu));
     if (refused > 0) log_.Log(Severity::kDebug, "vCPU %d: %d MSRs refused", id, refused);
-    vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), memory_bus_, port_bus_,
+    std::vector<int> host_cpus;
+    if (id < config_.vcpu_cpus.size()) host_cpus = config_.vcpu_cpus[id];
+    vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), std::move(host_cpus), memory_bus_,
+                                            port_bus_,
                                             [this](MachineEnd end) { End(std::move(end)); }));
   }
   return LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr);
@@ -121,7 +149,7 @@ absl::Status Machine::AddDevices() {
 
 absl::Status Machine::AddPciDevices() {
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
-  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(config_.cpus, *memory_, *interrupt_router_, pci_host_));
+  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(*memory_, *interrupt_router_, pci_host_));
   for (const DeviceConfig& config : config_.devices) {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(*memory_));
     RINGSIDE_RETURN_IF_ERROR(Plug(config.name, config.class_code, std::move(device)));

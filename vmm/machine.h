@@ -10,9 +10,9 @@
 // Any number of machines live in one process. Nothing here is global, installs a signal handler,
 // changes a working directory, writes to stdout or stderr, or calls exit.
 //
-// Threads: one thread owns the machine and calls everything; Stop and end_event may be used from
-// any. A machine brings a thread a vCPU, an I/O thread for its console and one for its disks, if it
-// has any, all with every signal blocked.
+// Threads: one thread owns the machine and calls everything; Stop, end_event, MoveQueue and SetPoll
+// may be used from any but the machine's own. A machine brings a thread a vCPU, an I/O thread for
+// its console and those of its disks, if it has any, all with every signal blocked.
 // Errors: InvalidArgument, NotFound, PermissionDenied and FailedPrecondition mean that the
 // configuration or the host needs mending, and say how; others are failures.
 #pragma once
@@ -67,7 +67,12 @@ struct MachineConfig {
   uint64_t memory = 512 << 20;  // bytes, whole pages
   ConsoleConfig console;        // COM1; `detached` defaults to Machine::Stop
   std::vector<DiskConfig> disks;
-  IoThreadConfig io_thread;  // of the disks
+  std::vector<IoThreadConfig> io_threads;  // of the disks; empty: one that never polls
+  // By vCPU, the host's CPUs its thread may run on; empty, or not there: any.
+  std::vector<std::vector<int>> vcpu_cpus;
+  // How long KVM looks for a reason to go on before it lets a vCPU sleep; unset: as the kernel is
+  // set. Up to a second.
+  std::optional<absl::Duration> halt_poll;
   std::vector<DeviceConfig> devices;
   LogSink* log = nullptr;  // outlives the machine
   std::string kvm_path = "/dev/kvm";
@@ -93,6 +98,18 @@ class Machine {
   void Stop();
   // Becomes readable when the machine has ended, for event loops; do not read it.
   const EventFd& end_event() const { return end_event_; }
+
+  // Has another I/O thread serve a queue of a disk, in the middle of I/O, too; nothing is lost or
+  // done twice. Waits until what is in flight is done, however long the storage takes, and for
+  // other moves of the same disk. On an error the queue stays where it was: NotFound and
+  // InvalidArgument name what there is not; others say why the thread cannot serve it.
+  absl::Status MoveQueue(size_t disk, uint16_t queue, const std::string& io_thread) {
+    return disks_->MoveQueue(disk, queue, io_thread);
+  }
+  // Changes how an I/O thread waits. Holds when this returns; waits for the thread's next turn.
+  absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll) {
+    return disks_->SetPoll(io_thread, poll);
+  }
 
   // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.
   int64_t first_run_ns() const;

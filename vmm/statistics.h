@@ -11,6 +11,7 @@
 namespace ringside {
 
 struct QueueStatistics {
+  std::string io_thread;  // that serves it now
   uint64_t reads = 0, writes = 0, flushes = 0, discards = 0, others = 0;
   uint64_t bytes_read = 0, bytes_written = 0;
   uint64_t errors = 0;
@@ -47,6 +48,13 @@ struct QueueLatencies {
 struct IoThreadStatistics {
   std::string name;
   std::string waiter;  // "io_uring" or "epoll"
+  // As set now.
+  std::string poll;  // the policy: "never", ...
+  int64_t poll_max_ns = 0;
+  uint32_t poll_grow = 0, poll_shrink = 0;
+  std::string signal;     // "early" or "batched"
+  std::vector<int> cpus;  // of the host, where it is kept; empty: anywhere
+
   uint64_t turns = 0;
   uint64_t spins = 0;  // waits that began by looking at the rings
   uint64_t spin_hits = 0;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <ctime>
 
+#include "base/affinity.h"
 #include "base/clock.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -66,9 +67,11 @@ const char* ExitName(size_t reason) {
 
 }  // namespace
 
-Vcpu::Vcpu(uint32_t id, KvmVcpu kvm, const Bus& memory_bus, const Bus& port_bus, EndCallback end)
+Vcpu::Vcpu(uint32_t id, KvmVcpu kvm, std::vector<int> host_cpus, const Bus& memory_bus,
+           const Bus& port_bus, EndCallback end)
     : id_(id),
       kvm_(std::move(kvm)),
+      host_cpus_(std::move(host_cpus)),
       memory_bus_(memory_bus),
       port_bus_(port_bus),
       end_(std::move(end)) {
@@ -108,6 +111,9 @@ void Vcpu::Join() {
 
 void Vcpu::Loop() {
   running_thread_ = pthread_self();
+  if (const absl::Status status = PinThisThread(host_cpus_); !status.ok()) {
+    end_({EndKind::kFailure, absl::StrFormat("vCPU %d: %s", id_, Message(status))});
+  }
   first_run_ns_.store(MonotonicNs(), std::memory_order_relaxed);
   while (!stop_) {
     const int error = kvm_.Run();

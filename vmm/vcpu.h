@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "base/counter.h"
 #include "base/sync.h"
@@ -30,8 +31,10 @@ class Vcpu {
   // Called on the vCPU's thread when the guest or KVM has ended the machine.
   using EndCallback = std::function<void(MachineEnd)>;
 
-  // `memory_bus` and `port_bus` outlive the vCPU.
-  Vcpu(uint32_t id, KvmVcpu kvm, const Bus& memory_bus, const Bus& port_bus, EndCallback end);
+  // `memory_bus` and `port_bus` outlive the vCPU. `host_cpus`: where its thread may run; empty:
+  // anywhere.
+  Vcpu(uint32_t id, KvmVcpu kvm, std::vector<int> host_cpus, const Bus& memory_bus,
+       const Bus& port_bus, EndCallback end);
   ~Vcpu();
 
   KvmVcpu& kvm() { return kvm_; }  // before Start
@@ -60,6 +63,7 @@ class Vcpu {
   const uint32_t id_;
   KvmVcpu kvm_;
   std::optional<KvmStats> kvm_stats_;  // where this host's KVM has them
+  const std::vector<int> host_cpus_;
   const Bus& memory_bus_;
   const Bus& port_bus_;
   const EndCallback end_;

@@ -123,6 +123,19 @@ TEST_F(VirtioBlkResetTest, AndActivationMayFollowEachOtherForEver) {
   EXPECT_TRUE(events_.reasons().empty());
 }
 
+TEST_F(VirtioBlkResetTest, OfQueuesThatWereNeverEnabledIsDone) {
+  Make({.queues = 2, .threads = 2});
+  for (int round = 0; round < 100; ++round) {
+    device_->Activate(features(), {}, events_);
+    Reset();
+    MakeRigs();
+    const std::vector<QueueSetup> second = {rig(1).Setup(1)};
+    device_->Activate(features(), second, events_);
+    ASSERT_EQ(rig(1).Run(driver(1).AddRead(0, 512)), kBlkOk);
+    Reset();
+  }
+}
+
 TEST_F(VirtioBlkResetTest, WithASmallerRingAfterALargerOne) {
   for (const uint16_t size : {256, 2, 64, 1, 16}) {
     Start({.driver = {.queue = {.size = size, .indirect = true}}});

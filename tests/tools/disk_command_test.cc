@@ -98,6 +98,48 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDiskOption) {
   ExpectRefused({"--stats=yaml"}, "--stats 'yaml' is unknown; give table or json");
 }
 
+TEST_F(DiskCommandTest, RefusesMappingsThatCannotBe) {
+  const std::string null = "type=null,size=1M,queues=2,iothreads=";
+  const std::vector<std::string> two = {"--iothread", "id=a", "--iothread", "id=b"};
+  const auto refused = [&](const std::string& io_threads, const std::string& says) {
+    std::vector<std::string> options = two;
+    options.insert(options.end(), {"--disk", null + io_threads});
+    ExpectRefused(options, says);
+  };
+  refused("a+c", "disk 'null': I/O thread 'c' is unknown; did you mean 'a'?");
+  refused("a+a", "I/O thread 'a' is named twice");
+  refused("a:0/b:0+1", "queue 0 has two I/O threads");
+  refused("a:0", "queue 1 has no I/O thread");
+  refused("a:0/b:1+2", "I/O thread 'b' cannot have queue 2; there are 0 to 1");
+  refused("a:0/b", "'b' is no THREAD:QUEUES");
+  ExpectRefused({"--iothread", "id=a", "--iothread", "id=a"}, "two I/O threads are called 'a'");
+  ExpectRefused({"--iothread", "cpu=9000"}, "I/O thread 'io0': CPU 9000 cannot be");
+  ExpectRefused({"--cpu-affinity", "0:9000"}, "vCPU 0: CPU 9000 cannot be");
+  ExpectRefused({"--cpu-affinity", "1:0"}, "there is no vCPU 1; --cpus makes 1");
+  ExpectRefused({"--halt-poll", "long"}, "--halt-poll 'long' is unknown; give a time");
+  ExpectRefused({"--halt-poll", "2s"}, "cannot be polled for 2s");
+}
+
+TEST_F(DiskCommandTest, QueuesGoToTheThreadsTheyAreMappedTo) {
+  const ProcessResult result =
+      Run({"--iothread", "id=a,poll=fixed,max=20us,signal=batched", "--iothread", "poll=always",
+           "--disk", "type=null,size=1M,queues=3,iothreads=a:1/io0:0+2", "--halt-poll", "0",
+           "--stats", "json"});
+  ASSERT_EQ(result.status, 0) << result.errors;
+  const nlohmann::json statistics = nlohmann::json::parse(result.errors);
+  const nlohmann::json& queues = statistics["disks"][0]["queues"];
+  ASSERT_EQ(queues.size(), 3u);
+  EXPECT_EQ(queues[0]["io_thread"], "io0");
+  EXPECT_EQ(queues[1]["io_thread"], "a");
+  EXPECT_EQ(queues[2]["io_thread"], "io0");
+  const nlohmann::json& threads = statistics["io_threads"];
+  EXPECT_EQ(threads[0]["poll"]["kind"], "fixed");
+  EXPECT_EQ(threads[0]["poll"]["max_ns"], 20000);
+  EXPECT_EQ(threads[0]["signal"], "batched");
+  EXPECT_EQ(threads[1]["name"], "io0");
+  EXPECT_EQ(threads[1]["poll"]["kind"], "always");
+}
+
 TEST_F(DiskCommandTest, RefusesWhatIsNoDisk) {
   ExpectDiskRefused("path=/nonexistent",
                     "disk '/nonexistent': No such file or directory; make one");

@@ -1,0 +1,162 @@
+// Queues of virtio-blk moved thousands of times in the middle of I/O, with resets in between: every
+// request is done once, and both sides may sleep whenever they can.
+#include <atomic>
+#include <gtest/gtest.h>
+#include <thread>
+
+#include "block/file_device.h"
+#include "tests/support/blk_workload.h"
+#include "tests/support/races.h"
+#include "tests/support/test_disk.h"
+#include "tests/support/waiters.h"
+
+namespace ringside::testing {
+namespace {
+
+constexpr uint64_t kShare = 2048;  // sectors a queue
+constexpr uint16_t kQueues = 2;
+constexpr size_t kThreads = 3;
+#ifdef RINGSIDE_TSAN
+constexpr int kDrivers = 30;  // one after the other; some 100 moves of each queue a driver
+#else
+constexpr int kDrivers = 100;
+#endif
+
+struct Setup {
+  const char* name;
+  IoThread::Waiter waiter;
+  Engine engine;
+  bool event_idx;
+};
+
+class MoveStressTest : public ::testing::TestWithParam<Setup> {
+ protected:
+  void SetUp() override {
+    if (GetParam().waiter == IoThread::Waiter::kUring && !UringStatus().ok()) {
+      GTEST_SKIP() << UringStatus().message();
+    }
+    for (size_t i = 0; i < kThreads; ++i) {
+      threads_.push_back(
+          *IoThread::Start("move", GetParam().waiter,
+                           // One that looks for long, one for a little, one that sleeps at once.
+                           {.poll = {.kind = i == 0   ? PollKind::kFixed
+                                             : i == 1 ? PollKind::kGrowShrink
+                                                      : PollKind::kNever,
+                                     .max_ns = 20'000}}));
+    }
+    disk_ = *FileDevice::Create({.path = file_.path(), .aio = GetParam().engine}, Logger());
+    device_ = std::make_unique<VirtioBlk>(*disk_, *memory_, std::vector{threads_[0].get()},
+                                          VirtioBlkConfig{.queues = kQueues});
+    MakeRigs();
+    for (uint16_t i = 0; i < kQueues; ++i) {
+      guests_.push_back(std::make_unique<BlkWorkload>(*rigs_[i], i * kShare, kShare, i));
+    }
+  }
+  void TearDown() override {
+    device_.reset();
+    disk_.reset();
+  }
+
+  void MakeRigs() {
+    rigs_.clear();
+    BlkDriver::Options options = {.queue = {.size = 64, .event_idx = GetParam().event_idx}};
+    for (uint16_t i = 0; i < kQueues; ++i) {
+      rigs_.push_back(std::make_unique<QueueRig>(*memory_, options));
+      options.queue.address = (rigs_.back()->driver.end() + 4095) / 4096 * 4096;
+    }
+  }
+  void Activate() {
+    std::vector<QueueSetup> setups;
+    for (uint16_t i = 0; i < kQueues; ++i) setups.push_back(rigs_[i]->Setup(i));
+    device_->Activate(rigs_[0]->queue().features() | kBlkFlushFeature, setups, events_);
+  }
+  void Reset() {
+    BoundedEvent done;
+    TaskOf task([&] { done.Notify(); });
+    device_->Reset(task);
+    done.WaitOrAbort();
+  }
+  std::vector<std::byte> Content(uint16_t queue) const {
+    const std::string text = file_.Content(queue * kShare * 512, kShare * 512);
+    const auto bytes = std::as_bytes(std::span(text));
+    return {bytes.begin(), bytes.end()};
+  }
+  // From one thread to another, as often as is wanted by then, until told to stop. In between it
+  // stays, as every move has a look at the ring, which makes good for a lost kick.
+  void Move(uint16_t queue, const std::atomic<bool>& stop) {
+    std::mt19937 random(queue);
+    for (int moves = 0; !stop;) {
+      if (moves == wanted_) {
+        std::this_thread::yield();
+        continue;
+      }
+      BoundedEvent over;
+      absl::Status status;
+      device_->MoveQueue(queue, *threads_[random() % kThreads], [&](const absl::Status& result) {
+        status = result;
+        over.Notify();
+      });
+      over.WaitOrAbort();
+      ASSERT_TRUE(status.ok()) << status;
+      ++moves;
+      Delay(static_cast<int>(random() % 30'000));
+    }
+  }
+
+  const std::unique_ptr<GuestMemory> memory_ = MakeMemory(16 << 20);
+  TempFile file_{kQueues * kShare * 512};
+  std::vector<std::unique_ptr<IoThread>> threads_;
+  std::unique_ptr<FileDevice> disk_;
+  std::vector<std::unique_ptr<QueueRig>> rigs_;
+  RecordingVirtioEvents events_;
+  std::unique_ptr<VirtioBlk> device_;
+  std::vector<std::unique_ptr<BlkWorkload>> guests_;
+  std::atomic<int> wanted_{0};  // moves of each queue
+};
+
+TEST_P(MoveStressTest, NothingIsLostAndNothingIsDoneTwice) {
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> movers;
+  for (uint16_t i = 0; i < kQueues; ++i) movers.emplace_back([&, i] { Move(i, stop); });
+  std::mt19937 random(1);
+  for (int drivers = 0; drivers < kDrivers && !HasFailure(); ++drivers) {
+    wanted_ += static_cast<int>(random() % 200);
+    Activate();
+    std::vector<std::thread> guests;
+    for (const auto& guest : guests_) {
+      guests.emplace_back([&guest, n = static_cast<int>(random() % 300)] { guest->Run(n); });
+    }
+    for (std::thread& guest : guests) guest.join();
+    for (const auto& guest : guests_) guest->Begin(static_cast<int>(random() % 10));
+    Reset();
+    MakeRigs();
+    for (uint16_t i = 0; i < kQueues; ++i) guests_[i]->GoOn(*rigs_[i], Content(i));
+  }
+  stop = true;
+  for (std::thread& mover : movers) mover.join();
+  uint64_t requests = 0;
+  for (uint16_t i = 0; i < kQueues; ++i) {
+    EXPECT_TRUE(Content(i) == guests_[i]->shadow());
+    EXPECT_EQ(device_->stats(i).errors.Get(), 0u);
+    requests += device_->stats(i).requests();
+  }
+  // What a queue has counted the disk has been given, once.
+  uint64_t given = 0;
+  for (const FileStatistics& channel : disk_->statistics()) {
+    for (const uint64_t count : channel.requests) given += count;
+  }
+  EXPECT_EQ(given, requests);
+  EXPECT_TRUE(events_.reasons().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , MoveStressTest,
+    ::testing::Values(Setup{"ThreadsFlags", IoThread::Waiter::kEpoll, Engine::kThreads, false},
+                      Setup{"ThreadsEventIdx", IoThread::Waiter::kEpoll, Engine::kThreads, true},
+                      Setup{"NativeEventIdx", IoThread::Waiter::kEpoll, Engine::kNative, true},
+                      Setup{"UringFlags", IoThread::Waiter::kUring, Engine::kIoUring, false},
+                      Setup{"UringEventIdx", IoThread::Waiter::kUring, Engine::kIoUring, true}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace ringside::testing

@@ -1,0 +1,378 @@
+// Queues of virtio-blk that move from one I/O thread to another.
+#include <algorithm>
+#include <thread>
+
+#include "tests/support/test_source.h"
+#include "tests/support/virtio_blk_fixture.h"
+
+namespace ringside::testing {
+namespace {
+
+class VirtioBlkMoveTest : public VirtioBlkFixture {
+ protected:
+  // Its end, which comes on some thread.
+  struct Move {
+    BoundedEvent over;
+    absl::Status status;
+    int times = 0;
+  };
+  // Two threads, and one queue on the first.
+  static Setting TwoThreads() { return {.threads = 2}; }
+  static Setting Traced() { return {.threads = 2, .trace_latency = true}; }
+
+  std::unique_ptr<Move> BeginMove(uint16_t queue, size_t thread) {
+    auto move = std::make_unique<Move>();
+    device_->MoveQueue(queue, *threads_[thread], [move = move.get()](const absl::Status& status) {
+      move->status = status;
+      ++move->times;
+      move->over.Notify();
+    });
+    return move;
+  }
+  absl::Status MoveTo(size_t thread, uint16_t queue = 0) {
+    const auto move = BeginMove(queue, thread);
+    move->over.WaitOrAbort();
+    return move->status;
+  }
+  bool IsOn(size_t thread, uint16_t queue = 0) const {
+    return &device_->io_thread(queue) == threads_[thread].get();
+  }
+  // The thread on which the disk sees the next request.
+  std::thread::id ServedBy() {
+    std::thread::id served;
+    disk_->OnSubmit([&] { served = std::this_thread::get_id(); });
+    EXPECT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
+    disk_->OnSubmit(nullptr);
+    return served;
+  }
+  std::thread::id IdOf(size_t thread) {
+    std::thread::id id;
+    RunOn(*threads_[thread], [&] { id = std::this_thread::get_id(); });
+    return id;
+  }
+  // Holds `count` reads in flight.
+  void HoldReads(size_t count) {
+    disk_->Hold(true);
+    for (size_t i = 0; i < count; ++i) driver().AddRead(8 * i, 512);
+    rig().Publish();
+    ASSERT_TRUE(disk_->WaitForHeld(count));
+  }
+  void ReleaseAndWait(size_t count) {
+    disk_->Hold(false);
+    disk_->ReleaseAll();
+    for (size_t i = 0; i < count; ++i) {
+      const UsedElement used = rig().Wait();
+      EXPECT_EQ(driver().status(used.head), kBlkOk);
+    }
+  }
+};
+
+TEST_F(VirtioBlkMoveTest, TheOtherThreadServesIt) {
+  Start(TwoThreads());
+  EXPECT_EQ(ServedBy(), IdOf(0));
+  for (const size_t thread : {1, 0, 1}) {
+    EXPECT_TRUE(MoveTo(thread).ok());
+    EXPECT_TRUE(IsOn(thread));
+    EXPECT_EQ(ServedBy(), IdOf(thread));
+  }
+  EXPECT_EQ(disk_->channels(), 2u) << "one a thread, kept";
+}
+
+TEST_F(VirtioBlkMoveTest, ToWhereItIsIsDoneAtOnce) {
+  Start(TwoThreads());
+  EXPECT_EQ(ServedBy(), IdOf(0));
+  disk_->FailOpen(absl::ResourceExhaustedError("nobody may open anything"));
+  EXPECT_TRUE(MoveTo(0).ok());
+  EXPECT_EQ(ServedBy(), IdOf(0));
+}
+
+TEST_F(VirtioBlkMoveTest, MovesOneQueueAndNoOther) {
+  Setting setting = TwoThreads();
+  setting.queues = 4;
+  Start(setting);
+  EXPECT_TRUE(MoveTo(1, 2).ok());
+  EXPECT_TRUE(IsOn(0, 0) && IsOn(1, 1) && IsOn(1, 2) && IsOn(1, 3));
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(rig(i).Run(driver(i).AddRead(0, 512)), kBlkOk);
+}
+
+TEST_F(VirtioBlkMoveTest, ToAThreadTheDeviceHasNeverUsed) {
+  Start({});
+  threads_.push_back(*IoThread::Start("third"));
+  EXPECT_TRUE(MoveTo(1).ok());
+  EXPECT_EQ(ServedBy(), IdOf(1));
+  Reset();
+  device_.reset();  // before that thread
+}
+
+TEST_F(VirtioBlkMoveTest, WhatIsInFlightIsAnsweredFirstAndNothingIsTakenMeanwhile) {
+  Start(TwoThreads());
+  HoldReads(3);
+  const auto move = BeginMove(0, 1);
+  Settle();
+  driver().AddFlush();  // the disk would have it at once
+  rig().Publish();
+  disk_->Release(1);
+  EXPECT_EQ(driver().status(rig().Wait().head), kBlkOk) << "shown while the queue is leaving";
+  Settle();
+  EXPECT_FALSE(move->over.HasBeenNotified());
+  EXPECT_TRUE(IsOn(0));
+  EXPECT_EQ(disk_->held(), 2u);
+  disk_->Hold(false);
+  disk_->ReleaseAll();
+  move->over.WaitOrAbort();
+  EXPECT_TRUE(move->status.ok());
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(driver().status(rig().Wait().head), kBlkOk);
+  EXPECT_EQ(device_->stats(0).requests(), 4u);
+  EXPECT_EQ(ServedBy(), IdOf(1));
+}
+
+TEST_F(VirtioBlkMoveTest, WhatIsAnsweredInTheTurnItLeavesIsShown) {
+  Start(TwoThreads());
+  std::unique_ptr<Move> move;
+  // Answered in this turn, while the move's steps are in the mailbox or on their way there.
+  for (int round = 0; round < 500; ++round) {
+    driver().Add(kBlkGetId, 0, {}, 20);
+    driver().AddRead(0, 512);
+    rig().Publish();
+    ASSERT_TRUE(MoveTo(round % 2 == 0 ? 1 : 0).ok());
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(driver().status(rig().Wait().head), kBlkOk);
+  }
+}
+
+// The new thread's own look finds what came while nobody watched.
+TEST_F(VirtioBlkMoveTest, WhatCameMeanwhileNeedsNoKick) {
+  for (const bool event_idx : {false, true}) {
+    Setting setting = TwoThreads();
+    setting.driver.queue.event_idx = event_idx;
+    Start(setting);
+    HoldReads(1);
+    const auto move = BeginMove(0, 1);
+    Settle();
+    driver().AddRead(0, 512);
+    rig().queue().Publish();
+    EXPECT_TRUE(rig().queue().NeedsKick()) << "the old thread no longer looks";
+    ReleaseAndWait(2);
+    move->over.WaitOrAbort();
+    EXPECT_EQ(ServedBy(), IdOf(1)) << "and from now on it does";
+    Reset();
+  }
+}
+
+// A thread that looks has told the driver not to kick; one that sleeps needs the kick.
+TEST_F(VirtioBlkMoveTest, FromAThreadThatLooksToOneThatSleeps) {
+  threads_.push_back(
+      *IoThread::Start("looks", IoThread::Waiter::kEpoll, {.poll = {.kind = PollKind::kAlways}}));
+  for (const bool event_idx : {false, true}) {
+    Setting setting = TwoThreads();
+    setting.driver.queue.event_idx = event_idx;
+    Start(setting);
+    for (int round = 0; round < 100; ++round) {
+      ASSERT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
+      LetTurn(*threads_[0], 5);
+      ASSERT_TRUE(MoveTo(1).ok());
+      Settle();
+      ASSERT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
+      ASSERT_TRUE(MoveTo(0).ok());
+    }
+    Reset();
+  }
+}
+
+TEST_F(VirtioBlkMoveTest, ASecondMoveOfTheSameQueueWaitsItsTurn) {
+  Start(TwoThreads());
+  HoldReads(1);
+  const auto move = BeginMove(0, 1);
+  EXPECT_EQ(MoveTo(0).code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(MoveTo(1).code(), absl::StatusCode::kUnavailable);
+  ReleaseAndWait(1);
+  move->over.WaitOrAbort();
+  EXPECT_TRUE(move->status.ok());
+  EXPECT_TRUE(MoveTo(0).ok());
+  EXPECT_EQ(move->times, 1);
+  EXPECT_EQ(ServedBy(), IdOf(0));
+}
+
+// ---- With resets ----
+
+TEST_F(VirtioBlkMoveTest, AQueueThatIsDownMovesForItsNextDriver) {
+  Make(TwoThreads());
+  EXPECT_TRUE(MoveTo(1).ok());
+  EXPECT_TRUE(IsOn(1));
+  Activate();
+  EXPECT_EQ(ServedBy(), IdOf(1));
+  Reset();
+  EXPECT_TRUE(MoveTo(0).ok());
+  MakeRigs();
+  Activate();
+  EXPECT_EQ(ServedBy(), IdOf(0));
+}
+
+TEST_F(VirtioBlkMoveTest, AResetEndsAMoveAndShowsNothingMore) {
+  Start(TwoThreads());
+  HoldReads(2);
+  const auto move = BeginMove(0, 1);
+  Settle();
+  BeginReset();
+  Settle();
+  EXPECT_FALSE(reset_done());
+  EXPECT_FALSE(move->over.HasBeenNotified());
+  disk_->Hold(false);
+  disk_->ReleaseAll();
+  WaitForReset();
+  EXPECT_TRUE(move->over.HasBeenNotified()) << "before the reset is done";
+  EXPECT_TRUE(move->status.ok());
+  EXPECT_FALSE(rig().queue().HasUsed());
+  MakeRigs();
+  Activate();
+  EXPECT_EQ(ServedBy(), IdOf(1));
+}
+
+TEST_F(VirtioBlkMoveTest, AMoveThatBeginsDuringAResetIsForTheNextDriver) {
+  Start(TwoThreads());
+  HoldReads(1);
+  BeginReset();
+  Settle();
+  const auto move = BeginMove(0, 1);
+  Settle();
+  EXPECT_FALSE(move->over.HasBeenNotified());
+  disk_->Hold(false);
+  disk_->ReleaseAll();
+  WaitForReset();
+  move->over.WaitOrAbort();
+  EXPECT_TRUE(move->status.ok());
+  MakeRigs();
+  Activate();
+  EXPECT_EQ(ServedBy(), IdOf(1));
+}
+
+// However the steps of both fall.
+TEST_F(VirtioBlkMoveTest, MovesActivationsAndResetsMayMeetAnywhere) {
+  Make(TwoThreads());
+  size_t thread = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::unique_ptr<Move> move;
+    const auto begin_at = [&](int point) {
+      if (round % 4 == point) move = BeginMove(0, thread = 1 - thread);
+    };
+    MakeRigs();
+    begin_at(0);
+    Activate();
+    begin_at(1);
+    for (int i = 0; i < round / 4 % 3; ++i) driver().AddRead(0, 512);
+    rig().Publish();
+    if (round / 12 % 2 == 0) LetTurn(*threads_[round % 2], 1);
+    begin_at(2);
+    BeginReset();
+    begin_at(3);
+    WaitForReset();
+    move->over.WaitOrAbort();
+    ASSERT_TRUE(move->status.ok());
+    ASSERT_TRUE(IsOn(thread));
+  }
+  MakeRigs();
+  Activate();
+  EXPECT_EQ(ServedBy(), IdOf(thread));
+  EXPECT_TRUE(events_.reasons().empty());
+}
+
+// ---- What can go wrong ----
+
+TEST_F(VirtioBlkMoveTest, AThreadThatCannotOpenTheDiskDoesNotGetIt) {
+  Start(TwoThreads());
+  EXPECT_EQ(ServedBy(), IdOf(0));
+  disk_->FailOpen(absl::ResourceExhaustedError("no more files"));
+  EXPECT_EQ(MoveTo(1), absl::ResourceExhaustedError("no more files"));
+  EXPECT_EQ(ServedBy(), IdOf(0));
+  EXPECT_TRUE(MoveTo(1).ok());
+  EXPECT_EQ(ServedBy(), IdOf(1));
+}
+
+// An epoll watches a descriptor once: with another watch of it the queue cannot be attached.
+TEST_F(VirtioBlkMoveTest, AThreadThatCannotWatchItSendsItBack) {
+  Start(TwoThreads());
+  TestSource other(rig().kick);
+  RunOn(*threads_[1], [&] { ASSERT_TRUE(threads_[1]->Attach(other, Phase::kSubmit).ok()); });
+  HoldReads(2);
+  const auto move = BeginMove(0, 1);
+  Settle();
+  ReleaseAndWait(2);
+  move->over.WaitOrAbort();
+  EXPECT_FALSE(move->status.ok());
+  EXPECT_TRUE(IsOn(0));
+  EXPECT_EQ(ServedBy(), IdOf(0));
+  RunOn(*threads_[1], [&] { threads_[1]->Detach(other); });
+  EXPECT_TRUE(MoveTo(1).ok());
+  EXPECT_EQ(ServedBy(), IdOf(1));
+  EXPECT_TRUE(events_.reasons().empty());
+}
+
+TEST_F(VirtioBlkMoveTest, AQueueThatNoThreadCanWatchNeedsAReset) {
+  Start(TwoThreads());
+  HoldReads(1);
+  const auto move = BeginMove(0, 1);
+  Settle();  // it is detached, and waits for the read
+  TestSource other[2] = {TestSource(rig().kick), TestSource(rig().kick)};
+  for (size_t i = 0; i < 2; ++i) {
+    RunOn(*threads_[i], [&] { ASSERT_TRUE(threads_[i]->Attach(other[i], Phase::kSubmit).ok()); });
+  }
+  ReleaseAndWait(1);
+  move->over.WaitOrAbort();
+  EXPECT_FALSE(move->status.ok());
+  EXPECT_EQ(events_.reasons().size(), 1u);
+  for (size_t i = 0; i < 2; ++i) {
+    RunOn(*threads_[i], [&] { threads_[i]->Detach(other[i]); });
+  }
+  Reset();
+  MakeRigs();
+  Activate();
+  EXPECT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
+}
+
+TEST_F(VirtioBlkMoveTest, ABrokenQueueMovesAndStaysBroken) {
+  Start(TwoThreads());
+  HoldReads(2);
+  rig().queue().ring().SetAvailableIndex(static_cast<uint16_t>(1000));
+  rig().kick.Signal();
+  ASSERT_TRUE(SpinUntil([&] { return !events_.reasons().empty(); }));
+  const auto move = BeginMove(0, 1);
+  Settle();
+  EXPECT_FALSE(move->over.HasBeenNotified());
+  disk_->Hold(false);
+  disk_->ReleaseAll();
+  move->over.WaitOrAbort();
+  EXPECT_TRUE(move->status.ok());
+  Settle();
+  EXPECT_FALSE(rig().queue().HasUsed());
+  EXPECT_EQ(events_.reasons().size(), 1u);
+  Reset();
+  MakeRigs();
+  Activate();
+  EXPECT_EQ(ServedBy(), IdOf(1));
+}
+
+// ---- The latency trace ----
+
+TEST_F(VirtioBlkMoveTest, TheTraceGoesOn) {
+  Start(Traced());
+  for (int round = 0; round < 20; ++round) {
+    HoldReads(2);
+    const auto move = BeginMove(0, round % 2 == 0 ? 1 : 0);
+    Settle();
+    driver().AddFlush();
+    rig().Publish();
+    ReleaseAndWait(3);
+    move->over.WaitOrAbort();
+  }
+  Reset();
+  const std::vector<LatencyRecord> records = device_->trace(0)->Records();
+  ASSERT_EQ(records.size(), 60u);
+  for (size_t i = 0; i < records.size(); ++i) {
+    const auto& at = records[i].at_ns;
+    EXPECT_TRUE(std::is_sorted(at.begin(), at.end() - (at.back() != 0 ? 0 : 1)))
+        << ::testing::PrintToString(at);
+    EXPECT_EQ(records[i].kind, i % 3 == 2 ? RequestKind::kFlush : RequestKind::kRead) << i;
+  }
+}
+
+}  // namespace
+}  // namespace ringside::testing

@@ -1,0 +1,157 @@
+// Options with a language of their own: what they mean, and what is said of those that mean
+// nothing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "base/status.h"
+#include "tools/cpu_affinity_option.h"
+#include "tools/disk_option.h"
+#include "tools/iothread_option.h"
+#include "tools/number_list.h"
+#include "tools/statistics_report.h"
+
+namespace ringside {
+namespace {
+
+using ::testing::HasSubstr;
+using Numbers = std::vector<int>;
+
+template <typename Parsed>
+std::string ErrorOf(const absl::StatusOr<Parsed>& parsed) {
+  EXPECT_EQ(parsed.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(Message(parsed.status()));
+}
+
+TEST(NumberListTest, TakesNumbersAndRanges) {
+  EXPECT_EQ(ParseNumberList("7"), Numbers({7}));
+  EXPECT_EQ(ParseNumberList("0-2+5"), Numbers({0, 1, 2, 5}));
+  EXPECT_EQ(ParseNumberList("9+3-3+1"), Numbers({9, 3, 1}));
+  EXPECT_EQ(ParseNumberList("65535"), Numbers({65535}));
+}
+
+TEST(NumberListTest, RefusesAllElse) {
+  for (const char* text : {"", "+", "1+", "+1", "1-", "-1", "1-2-3", "2-1", "a", "1,2", " 1", "1 ",
+                           "0x1", "65536", "99999999999999999999"}) {
+    EXPECT_EQ(ParseNumberList(text), std::nullopt) << text;
+  }
+}
+
+TEST(IoThreadOptionTest, EveryKeyIsTakenUp) {
+  const auto config = ParseIoThread(
+      "id=a.b-c_1,poll=grow-shrink,max=50us,grow=3,shrink=4,signal=batched,cpu=0-1+3");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_EQ(config->name, "a.b-c_1");
+  EXPECT_EQ(config->tuning.poll.kind, PollKind::kGrowShrink);
+  EXPECT_EQ(config->tuning.poll.max_ns, 50'000);
+  EXPECT_EQ(config->tuning.poll.grow, 3u);
+  EXPECT_EQ(config->tuning.poll.shrink, 4u);
+  EXPECT_EQ(config->tuning.signalling, Signalling::kBatched);
+  EXPECT_EQ(config->cpus, Numbers({0, 1, 3}));
+}
+
+TEST(IoThreadOptionTest, WhatIsLeftOutIsTheDefault) {
+  const auto config = ParseIoThread("poll=never");
+  ASSERT_TRUE(config.ok());
+  EXPECT_EQ(config->name, "");
+  EXPECT_EQ(config->tuning.poll.max_ns, PollConfig().max_ns);
+  EXPECT_EQ(config->tuning.signalling, Signalling::kEarly);
+  EXPECT_TRUE(config->cpus.empty());
+}
+
+TEST(IoThreadOptionTest, SaysWhatIsWrong) {
+  const auto error = [](const char* text) { return ErrorOf(ParseIoThread(text)); };
+  EXPECT_THAT(error("grow-shrink"),
+              HasSubstr("'grow-shrink' is no key=value; a policy is given as poll=grow-shrink"));
+  EXPECT_THAT(error("pol=never"), HasSubstr("did you mean 'poll'?"));
+  EXPECT_THAT(error("poll=allways"), HasSubstr("did you mean 'always'?"));
+  EXPECT_THAT(error("max=fast"), HasSubstr("max='fast' cannot be; give a time up to 1s"));
+  EXPECT_THAT(error("max=2s"), HasSubstr("up to 1s"));
+  EXPECT_THAT(error("max=-1us"), HasSubstr("up to 1s"));
+  EXPECT_THAT(error("grow=1"), HasSubstr("give 2 to 1000"));
+  EXPECT_THAT(error("shrink=-1"), HasSubstr("give 0 to 1000"));
+  EXPECT_THAT(error("signal=late"), HasSubstr("signal='late' is unknown; give early or batched"));
+  EXPECT_THAT(error("cpu=first"), HasSubstr("cpu='first' is no list of CPUs; give such as 0-2+5"));
+  EXPECT_THAT(error("id="), HasSubstr("id= is empty"));
+}
+
+using Share = std::pair<std::string, std::vector<uint16_t>>;
+
+std::vector<Share> SharesOf(const std::string& text) {
+  const auto disk = ParseDisk("type=null,size=1M,iothreads=" + text);
+  EXPECT_TRUE(disk.ok()) << disk.status();
+  std::vector<Share> shares;
+  for (const QueueShare& share : disk->shares) shares.emplace_back(share.io_thread, share.queues);
+  return shares;
+}
+
+TEST(DiskIoThreadsTest, AreNamesAloneOrWithQueues) {
+  EXPECT_EQ(SharesOf("a"), (std::vector<Share>{{"a", {}}}));
+  EXPECT_EQ(SharesOf("a+b+c"), (std::vector<Share>{{"a", {}}, {"b", {}}, {"c", {}}}));
+  EXPECT_EQ(SharesOf("a:0+3/b:1-2"), (std::vector<Share>{{"a", {0, 3}}, {"b", {1, 2}}}));
+  EXPECT_EQ(SharesOf("a:0"), (std::vector<Share>{{"a", {0}}}));
+}
+
+TEST(DiskIoThreadsTest, SayWhatIsWrong) {
+  for (const char* text : {"a:0/b", "a:", "a:0/", "a:x", "a:0+b:1", "a:0:1"}) {
+    EXPECT_THAT(ErrorOf(ParseDisk(std::string("type=null,size=1M,iothreads=") + text)),
+                HasSubstr("is no THREAD:QUEUES; give such as a:0+3/b:1-2, or threads alone as a+b"))
+        << text;
+  }
+}
+
+TEST(CpuAffinityOptionTest, IsByVcpu) {
+  const auto cpus = ParseCpuAffinity("2:3-4+6,0:1", 4);
+  ASSERT_TRUE(cpus.ok()) << cpus.status();
+  EXPECT_EQ(*cpus, (std::vector<Numbers>{{1}, {}, {3, 4, 6}, {}}));
+}
+
+TEST(CpuAffinityOptionTest, SaysWhatIsWrong) {
+  const auto error = [](const char* text, uint32_t cpus = 2) {
+    return ErrorOf(ParseCpuAffinity(text, cpus));
+  };
+  for (const char* text : {"", "0", "0:", ":1", "x:1", "0:x", "0:1,", "0-1:1", "0:1:2"}) {
+    EXPECT_THAT(error(text), HasSubstr("is no VCPU:CPUS; give such as 0:2 or 1:3-4+6")) << text;
+  }
+  EXPECT_THAT(error("2:0"), HasSubstr("there is no vCPU 2; --cpus makes 2, from 0 on"));
+  EXPECT_THAT(error("1:0,1:1"), HasSubstr("vCPU 1 is named twice"));
+  // However many vCPUs are asked for in vain.
+  EXPECT_THAT(error("254:0", 4'000'000'000), HasSubstr("there is no vCPU 254"));
+}
+
+MachineStatistics TwoThreads() {
+  MachineStatistics statistics;
+  statistics.disks = {{.path = "disk", .queues = {{.io_thread = "b"}}}};
+  statistics.io_threads = {{.name = "a", .waiter = "epoll", .poll = "never", .signal = "early"},
+                           {.name = "b",
+                            .waiter = "io_uring",
+                            .poll = "grow-shrink",
+                            .poll_max_ns = 50'000,
+                            .poll_grow = 2,
+                            .poll_shrink = 3,
+                            .signal = "batched",
+                            .cpus = {0, 3}}};
+  return statistics;
+}
+
+TEST(StatisticsReportTest, TheTableTellsThreadsAndTheirSettings) {
+  const std::string table = StatisticsTable(TwoThreads());
+  EXPECT_THAT(table, ::testing::ContainsRegex("queue 0 +b "));
+  EXPECT_THAT(table, HasSubstr("I/O thread a (epoll, poll=never,signal=early): "));
+  EXPECT_THAT(table, HasSubstr("I/O thread b (io_uring, poll=grow-shrink,max=50us,grow=2,shrink=3,"
+                               "signal=batched,cpu=0+3): "));
+}
+
+TEST(StatisticsReportTest, TheJsonTellsThemToo) {
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJson(TwoThreads()));
+  EXPECT_EQ(json["disks"][0]["queues"][0]["io_thread"], "b");
+  const nlohmann::json& thread = json["io_threads"][1];
+  EXPECT_EQ(thread["name"], "b");
+  EXPECT_EQ(thread["poll"],
+            nlohmann::json::parse(R"({"kind":"grow-shrink","max_ns":50000,"grow":2,"shrink":3})"));
+  EXPECT_EQ(thread["signal"], "batched");
+  EXPECT_EQ(thread["cpus"], nlohmann::json::parse("[0,3]"));
+}
+
+}  // namespace
+}  // namespace ringside

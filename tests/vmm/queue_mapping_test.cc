@@ -1,0 +1,139 @@
+// I/O threads by name, and queues mapped to them.
+#include "vmm/queue_mapping.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+using ::testing::HasSubstr;
+using Map = std::vector<size_t>;
+
+std::string ErrorOf(const absl::Status& status) {
+  EXPECT_TRUE(absl::IsInvalidArgument(status) || absl::IsNotFound(status)) << status;
+  return std::string(Message(status));
+}
+
+std::unique_ptr<IoThreads> Named(const std::vector<std::string>& names) {
+  std::vector<IoThreadConfig> configs;
+  for (const std::string& name : names) configs.push_back({.name = name});
+  return *IoThreads::Create(configs);
+}
+
+// ---- Names ----
+
+TEST(IoThreadsTest, WithoutAnyThereIsOne) {
+  const auto threads = *IoThreads::Create({});
+  ASSERT_EQ(threads->size(), 1u);
+  EXPECT_EQ(threads->name(0), "io-disk");
+}
+
+TEST(IoThreadsTest, ThoseWithoutANameGetTheNextThatIsFree) {
+  const auto threads = Named({"", "io2", "a", "", "", "io0"});
+  std::vector<std::string> names;
+  for (size_t i = 0; i < threads->size(); ++i) names.push_back(threads->name(i));
+  EXPECT_EQ(names, (std::vector<std::string>{"io1", "io2", "a", "io3", "io4", "io0"}));
+}
+
+TEST(IoThreadsTest, SaysWhatCannotBe) {
+  const auto error = [](const std::vector<IoThreadConfig>& configs) {
+    return ErrorOf(IoThreads::Create(configs).status());
+  };
+  EXPECT_THAT(error({{.name = "a"}, {.name = "a"}}), HasSubstr("two I/O threads are called 'a'"));
+  EXPECT_THAT(error({{.name = "a+b"}}), HasSubstr("I/O thread 'a+b': give a name of letters"));
+  EXPECT_THAT(error(std::vector<IoThreadConfig>(65)),
+              HasSubstr("65 I/O threads cannot be; a machine takes 64"));
+  EXPECT_THAT(error({{.name = "a", .cpus = {9000}}}),
+              HasSubstr("I/O thread 'a': CPU 9000 cannot be; this host has 0 to "));
+  EXPECT_THAT(error({{.tuning = {.poll = {.grow = 1}}}}), HasSubstr("I/O thread 'io0': a limit"));
+  EXPECT_THAT(error({{.tuning = {.poll = {.max_ns = -1}}}}), HasSubstr("cannot poll for -1 ns"));
+}
+
+TEST(IoThreadsTest, AnUnknownNameIsAnsweredWithTheNearest) {
+  const auto threads = Named({"fast", "slow"});
+  EXPECT_EQ(*threads->Find("slow"), 1u);
+  EXPECT_EQ(ErrorOf(threads->Find("sloww").status()),
+            "I/O thread 'sloww' is unknown; did you mean 'slow'?");
+}
+
+TEST(IoThreadsTest, EachIsKeptOnItsCpus) {
+  cpu_set_t allowed;
+  sched_getaffinity(0, sizeof allowed, &allowed);
+  int last = CPU_SETSIZE - 1;
+  while (!CPU_ISSET(last, &allowed)) --last;
+  const std::vector<IoThreadConfig> configs = {{.name = "free"}, {.name = "kept", .cpus = {last}}};
+  const auto threads = *IoThreads::Create(configs);
+  ASSERT_TRUE(threads->Start(IoThread::Waiter::kEpoll).ok());
+  const auto set_of = [&](size_t index) {
+    cpu_set_t set;
+    RunOnIoThread((*threads)[index], [&] { sched_getaffinity(0, sizeof set, &set); });
+    return set;
+  };
+  const cpu_set_t free = set_of(0), kept = set_of(1);
+  EXPECT_TRUE(CPU_EQUAL(&free, &allowed));
+  EXPECT_EQ(CPU_COUNT(&kept), 1);
+  EXPECT_TRUE(CPU_ISSET(last, &kept));
+  EXPECT_EQ(threads->Statistics()[1].cpus, std::vector<int>{last});
+}
+
+TEST(IoThreadsTest, PollingIsChangedWhileTheyRunAndToldOf) {
+  const std::vector<IoThreadConfig> configs = {
+      {.name = "a", .tuning = {.signalling = Signalling::kBatched}}};
+  const auto threads = *IoThreads::Create(configs);
+  ASSERT_TRUE(threads->Start(IoThread::Waiter::kEpoll).ok());
+  EXPECT_EQ(threads->Statistics()[0].poll, "never");
+  EXPECT_EQ(threads->Statistics()[0].signal, "batched");
+  EXPECT_EQ(threads->Statistics()[0].spins, 0u);
+  ASSERT_TRUE(threads->SetPoll(0, {.kind = PollKind::kFixed, .max_ns = 1000}).ok());
+  for (int i = 0; i < 10; ++i) RunOnIoThread((*threads)[0], [] {});
+  const IoThreadStatistics now = threads->Statistics()[0];
+  EXPECT_EQ(now.poll, "fixed");
+  EXPECT_EQ(now.poll_max_ns, 1000);
+  EXPECT_GT(now.spins, 0u);
+  EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kGrowShrink, .grow = 0})),
+              HasSubstr("I/O thread 'a': a limit that grows by 0 does not grow"));
+  EXPECT_EQ(threads->Statistics()[0].poll, "fixed") << "nothing of it was taken";
+}
+
+// ---- Mappings ----
+
+TEST(QueueMappingTest, WithoutSharesAllAreOnTheUsualThread) {
+  const auto threads = Named({"a", "b"});
+  EXPECT_EQ(*MapQueues({}, 3, *threads, 1), Map({1, 1, 1}));
+}
+
+TEST(QueueMappingTest, OfNamesAloneGoesRound) {
+  const auto threads = Named({"a", "b", "c"});
+  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"c", {}}, {"a", {}}}, 5, *threads, 1),
+            Map({2, 0, 2, 0, 2}));
+  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"c", {}}, {"a", {}}}, 1, *threads, 1), Map({2}));
+}
+
+TEST(QueueMappingTest, WithQueuesIsAsItSays) {
+  const auto threads = Named({"a", "b", "c"});
+  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"b", {0, 3}}, {"a", {2, 1}}}, 4, *threads, 2),
+            Map({1, 0, 0, 1}));
+}
+
+TEST(QueueMappingTest, SaysWhatIsWrong) {
+  const auto threads = Named({"a", "b"});
+  const auto error = [&](const std::vector<QueueShare>& shares) {
+    return ErrorOf(MapQueues(shares, 2, *threads, 0).status());
+  };
+  EXPECT_THAT(error({{"aa", {}}}), HasSubstr("I/O thread 'aa' is unknown; did you mean 'a'?"));
+  EXPECT_THAT(error({{"a", {}}, {"a", {}}}), HasSubstr("I/O thread 'a' is named twice"));
+  EXPECT_THAT(error({{"a", {0}}, {"a", {1}}}), HasSubstr("I/O thread 'a' is named twice"));
+  EXPECT_THAT(error({{"a", {0, 1}}, {"b", {1}}}), HasSubstr("queue 1 has two I/O threads"));
+  EXPECT_THAT(error({{"a", {0, 1, 1}}}), HasSubstr("queue 1 has two I/O threads"));
+  EXPECT_THAT(error({{"b", {1}}}), HasSubstr("queue 0 has no I/O thread"));
+  EXPECT_THAT(error({{"a", {0, 1}}, {"b", {2}}}),
+              HasSubstr("I/O thread 'b' cannot have queue 2; there are 0 to 1"));
+  EXPECT_THAT(error({{"a", {0, 1}}, {"b", {}}}), HasSubstr("some I/O threads have queues"));
+}
+
+}  // namespace
+}  // namespace ringside

@@ -1,0 +1,27 @@
+// Which I/O thread serves which queue of a disk.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "vmm/io_threads.h"
+
+namespace ringside {
+
+// One thread's share of a disk's queues. Either all shares of a disk name their queues, or none
+// does and the queues go round.
+struct QueueShare {
+  std::string io_thread;
+  std::vector<uint16_t> queues;
+};
+
+// By queue, the thread that serves it; all by `usual` where there are no shares. Errors say what is
+// wrong with the shares: a name that is unknown or given twice, a queue that is given twice, left
+// out or not there.
+absl::StatusOr<std::vector<size_t>> MapQueues(std::span<const QueueShare> shares, uint16_t queues,
+                                              const IoThreads& io_threads, size_t usual);
+
+}  // namespace ringside

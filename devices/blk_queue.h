@@ -28,6 +28,7 @@ struct BlkQueueStats {
   Counter errors;      // requests answered with an error
   Counter batches;     // publications of the used ring
   Counter interrupts;  // publications that signalled; the others were suppressed by the driver
+  Counter kicks_on, kicks_off;  // how often the driver was asked to kick, and not to
 
   uint64_t requests() const {
     return reads.Get() + writes.Get() + flushes.Get() + discards.Get() + others.Get();
@@ -61,8 +62,14 @@ class BlkQueue final : public Source {
 
   bool HasWork() override { return !stopped_ && queue_.HasWork(); }
   void Run() override;
-  void EnableNotify() override { queue_.EnableNotify(); }
-  void DisableNotify() override { queue_.DisableNotify(); }
+  void EnableNotify() override {
+    parts_.stats.kicks_on.Add();
+    queue_.EnableNotify();
+  }
+  void DisableNotify() override {
+    parts_.stats.kicks_off.Add();
+    queue_.DisableNotify();
+  }
 
  private:
   static constexpr size_t kInlineSegments = 8;

@@ -57,7 +57,12 @@ Json QueueJson(const QueueStatistics& queue) {
           {"errors", queue.errors},
           {"kicks", queue.kicks},
           {"kicks_suppressed", queue.kicks_suppressed()},
+          {"kicks_on", queue.kicks_on},
+          {"kicks_off", queue.kicks_off},
           {"batches", queue.batches},
+          {"requests_a_batch", queue.batches == 0 ? 0
+                                                  : static_cast<double>(queue.requests()) /
+                                                        static_cast<double>(queue.batches)},
           {"interrupts", queue.interrupts},
           {"interrupts_suppressed", queue.interrupts_suppressed()}};
 }
@@ -129,6 +134,8 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                                   {"spin_hits", thread.spin_hits},
                                   {"spin_used_ns", thread.spin_used_ns},
                                   {"spin_wasted_ns", thread.spin_wasted_ns},
+                                  {"spin_limit_ns", thread.spin_limit_ns},
+                                  {"wake_ns", thread.wake_ns},
                                   {"sleeps", thread.sleeps},
                                   {"wake_ups", thread.wake_ups},
                                   {"parked", thread.parked},

@@ -210,6 +210,8 @@ void Disks::CollectQueues(const Disk& disk, DiskStatistics& result) const {
                              .bytes_written = queue.bytes_written.Get(),
                              .errors = queue.errors.Get(),
                              .kicks = disk.kicks[index],
+                             .kicks_on = queue.kicks_on.Get(),
+                             .kicks_off = queue.kicks_off.Get(),
                              .batches = queue.batches.Get(),
                              .interrupts = queue.interrupts.Get()});
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr uint16_t kMaxProgramHeaders = 128;
 constexpr uint64_t kMaxNotes = 64 << 10;  // bytes of one PT_NOTE
-constexpr uint32_t kXenPhys32Entry = 18;   // XEN_ELFNOTE_PHYS32_ENTRY
+constexpr uint32_t kXenPhys32Entry = 18;  // XEN_ELFNOTE_PHYS32_ENTRY
 constexpr char kXenName[] = "Xen";
 // Linux's COMMAND_LINE_SIZE on x86 is 2048 with the zero; ELF has no header to say so.
 constexpr uint32_t kCommandLineMax = 2047;

@@ -47,6 +47,8 @@ IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread
           .spin_hits = stats.spin_hits.Get(),
           .spin_used_ns = stats.spin_used_ns.Get(),
           .spin_wasted_ns = stats.spin_wasted_ns.Get(),
+          .spin_limit_ns = stats.spin_limit_ns.Get(),
+          .wake_ns = stats.wake_ns.Get(),
           .sleeps = stats.sleeps.Get(),
           .wake_ups = stats.wake_ups.Get(),
           .parked = stats.parked.Get(),

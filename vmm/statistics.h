@@ -15,9 +15,10 @@ struct QueueStatistics {
   uint64_t reads = 0, writes = 0, flushes = 0, discards = 0, others = 0;
   uint64_t bytes_read = 0, bytes_written = 0;
   uint64_t errors = 0;
-  uint64_t kicks = 0;       // of the guest's driver
-  uint64_t batches = 0;     // publications of completed requests
-  uint64_t interrupts = 0;  // of those, the ones the driver wanted to hear of
+  uint64_t kicks = 0;                    // of the guest's driver
+  uint64_t kicks_on = 0, kicks_off = 0;  // how often it was asked to kick, and not to
+  uint64_t batches = 0;                  // publications of completed requests
+  uint64_t interrupts = 0;               // of those, the ones the driver wanted to hear of
 
   uint64_t requests() const { return reads + writes + flushes + discards + others; }
   // Requests that cost the guest no kick of their own, and batches that cost it no interrupt.
@@ -60,6 +61,8 @@ struct IoThreadStatistics {
   uint64_t spin_hits = 0;
   uint64_t spin_used_ns = 0;
   uint64_t spin_wasted_ns = 0;
+  uint64_t spin_limit_ns = 0;  // of the last wait: what the policy makes of its settings
+  uint64_t wake_ns = 0;        // what waking it takes at least; 0: not measured, as it never looks
   uint64_t sleeps = 0;
   uint64_t wake_ups = 0;
   uint64_t parked = 0;  // sources that fell silent, and are watched by their eventfd alone

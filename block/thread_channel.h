@@ -12,7 +12,7 @@ class ThreadChannel final : public FileChannel, private WorkerClient::Receiver {
       : FileChannel(io_thread, target, counters), workers_(pool, io_thread, *this) {}
 
   void Submit(BlockRequest& request) override { Begin(ops_.Take(), request); }
-  bool hands_over_at_once() const override { return true; }
+  bool hands_over_at_once() const override { return !serves_inline(); }
 
  private:
   struct Op final : FileOp {

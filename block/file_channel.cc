@@ -2,34 +2,23 @@
 
 namespace ringside {
 
-void FileChannel::Begin(FileOp& op, BlockRequest& request) {
-  const FileOp::Next next = op.Start(request, context_);
-  if (next == FileOp::Next::kStep && inline_server_.Takes(op.step())) {
-    to_serve_.Push(op);
-    io_thread_.AtSubmit(serve_);
-  } else {
-    Proceed(op, next);
-  }
+void FileChannel::Submit(BlockRequest& request) {
+  if (!inline_server_.Takes(request)) return SubmitToEngine(request);
+  to_serve_.Push(request);
+  io_thread_.AtSubmit(serve_);
 }
 
-// What is left of a request, or of the turn's measure, goes another way: no one waits for long.
 void FileChannel::ServeInline() {
-  uint64_t bytes = 0;
-  while (bytes < kInlineBytesATurn) {
-    FileOp* op = to_serve_.Pop();
-    if (op == nullptr) return;
-    bytes += op->step().length;
-    const uint64_t moved = inline_server_.Perform(op->step());
-    const FileOp::Next next =
-        moved != 0 ? op->Advance(static_cast<int64_t>(moved)) : FileOp::Next::kStep;
-    if (next == FileOp::Next::kDone) {
-      counters().served_inline.Add();
-      Finish(*op);
+  for (int served = 0; served < kServedATurn; ++served) {
+    BlockRequest* request = to_serve_.Pop();
+    if (request == nullptr) return;
+    if (inline_server_.Serve(*request)) {
+      request->done(*request);
     } else {
-      Proceed(*op, next);
+      SubmitToEngine(*request);
     }
   }
-  io_thread_.AtSubmit(serve_);
+  if (!to_serve_.empty()) io_thread_.AtSubmit(serve_);
 }
 
 void FileChannel::Proceed(FileOp& op, FileOp::Next next) {

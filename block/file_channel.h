@@ -12,27 +12,35 @@
 namespace ringside {
 
 class FileChannel : public BlockChannel {
+ public:
+  void Submit(BlockRequest& request) final;
+
  protected:
   FileChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters)
-      : io_thread_(io_thread), context_{.target = target, .counters = counters} {}
+      : io_thread_(io_thread),
+        context_{.target = target, .counters = counters},
+        inline_server_(target, counters) {}
   ~FileChannel() override { counters().taken.store(false, std::memory_order_release); }
 
-  void Begin(FileOp& op, BlockRequest& request);
+  void Begin(FileOp& op, BlockRequest& request) { Proceed(op, op.Start(request, context_)); }
   // Not from within Submit or Issue.
   void StepDone(FileOp& op, int64_t result);
   // The same, from anywhere: takes effect in a later turn.
   void StepFailed(FileOp& op, int64_t result);
 
-  // Whether requests may be done without Issue, at the end of the turn.
-  bool serves_inline() const { return context_.target.inline_io != InlineIo::kNever; }
   IoThread& io_thread() { return io_thread_; }
   FileTarget& target() { return context_.target; }
   FileCounters& counters() { return context_.counters; }
 
- private:
-  // In pieces of this size sources and other channels get their turn between inline requests.
-  static constexpr uint64_t kInlineBytesATurn = uint64_t{256} << 10;
+  // Whether some requests are done at the end of the turn without the engine.
+  bool serves_inline() const { return context_.target.inline_io != InlineIo::kNever; }
 
+ private:
+  // More are left for the next turn, so that these are signalled and others have their turn.
+  static constexpr int kServedATurn = 16;
+
+  // An operation of the engine's, begun.
+  virtual void SubmitToEngine(BlockRequest& request) = 0;
   // Starts op.step(), and calls StepDone with its result later.
   virtual void Issue(FileOp& op) = 0;
   // The operation may be used for another request.
@@ -40,13 +48,13 @@ class FileChannel : public BlockChannel {
 
   void Proceed(FileOp& op, FileOp::Next next);
   void Finish(FileOp& op);
-  void ServeInline();
   void RunLater();
+  void ServeInline();
 
   IoThread& io_thread_;
   FileOpContext context_;
-  InlineServer inline_server_{context_.target};
-  FileOpQueue to_serve_;  // by serve_
+  InlineServer inline_server_;
+  Fifo<BlockRequest> to_serve_;
   FileOpQueue finished_;  // to be reported by completer_
   FileOpQueue failed_;    // whose step has ended without being started
   FileOpQueue want_bounce_;

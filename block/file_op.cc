@@ -26,9 +26,8 @@ int64_t PerformStep(int fd, const FileStep& step) {
   ssize_t result = 0;
   switch (step.kind) {
     case FileStep::Kind::kRead:
-      result = count == 1 && step.flags == 0
-                   ? pread(fd, step.vectors->iov_base, step.vectors->iov_len, offset)
-                   : preadv2(fd, step.vectors, count, offset, step.flags);
+      result = count == 1 ? pread(fd, step.vectors->iov_base, step.vectors->iov_len, offset)
+                          : preadv(fd, step.vectors, count, offset);
       break;
     case FileStep::Kind::kWrite:
       result = count == 1 && step.flags == 0

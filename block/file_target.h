@@ -28,6 +28,9 @@ enum class InlineIo : uint8_t {
 struct FileTarget {
   // Gives the lock back.
   ~FileTarget();
+  std::atomic<bool>& has_nowait(BlockOp op) {
+    return op == BlockOp::kRead ? has_nowait_reads : has_nowait_writes;
+  }
 
   UniqueFd fd;
   uint64_t size = 0;
@@ -45,8 +48,7 @@ struct FileTarget {
   std::atomic<bool> has_zero_range{true};
   std::atomic<bool> has_nowait_reads{true};
   std::atomic<bool> has_nowait_writes{true};
-  // Steps of fallocate under way. They keep the file locked while pages are freed, on tmpfs for
-  // 40 ms a GiB, and a write waits for them.
+  // Steps of fallocate under way: a write would wait for them, on tmpfs some 50 ms a GiB.
   std::atomic<int> allocating{0};
   // The error of a flush that failed in the page cache: the kernel has forgotten which pages did
   // not reach the disk and would call the next flush a success.

@@ -1,41 +1,44 @@
 // Reads and writes that the I/O thread does itself, because they cannot wait for a storage: a
 // system call that finds the bytes in memory is done sooner than one that hands them to an engine.
 //
-// Threads: the channel's.
+// It does a request whole, or leaves the whole to the engine. So errors, short transfers, the end
+// of the file and the demands of O_DIRECT stay FileOp's business.
+//
+// Threads: the channel's. Nothing is allocated.
 // Source: preadv2(2) under RWF_NOWAIT.
 #pragma once
 
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 
-#include "block/file_op.h"
+#include "block/block_device.h"
 #include "block/file_target.h"
 
 namespace ringside {
 
 class InlineServer {
  public:
-  // Larger steps go to the engine: they would hold up everything else on the thread.
+  // Larger requests go to the engine: everything else on the thread would wait for them.
   static constexpr uint64_t kMostBytes = uint64_t{64} << 10;
-
-  explicit InlineServer(FileTarget& target) : target_(target) {}
-
-  // Whether to try at all.
-  bool Takes(const FileStep& step) const;
-  // How many bytes were moved; 0: nothing was, and the engine is to do it, or to find out why not.
-  uint64_t Perform(const FileStep& step);
-
- private:
-  // After as many misses in a row as make it worth its while, one of kMostSkipped is tried.
+  static constexpr size_t kMostSegments = 32;
+  // When nothing is in the page cache, one request of this many and one is tried.
   static constexpr unsigned kMostSkipped = 63;
 
-  std::atomic<bool>& has_nowait(const FileStep& step) const {
-    return step.kind == FileStep::Kind::kRead ? target_.has_nowait_reads
-                                              : target_.has_nowait_writes;
-  }
-  uint64_t PerformCached(const FileStep& step);
+  InlineServer(FileTarget& target, FileCounters& counters) : target_(target), counters_(counters) {}
+
+  // Whether to try.
+  bool Takes(const BlockRequest& request) const;
+  // Whether it is done, with result 0. Only what Takes has taken.
+  bool Serve(BlockRequest& request);
+
+ private:
+  void Count(const BlockRequest& request, uint64_t bytes);
 
   FileTarget& target_;
-  unsigned skip_ = 0;  // how many are left to the engine after a miss
+  FileCounters& counters_;
+  // With RWF_NOWAIT: how many requests are left to the engine after a miss, and have been.
+  unsigned to_skip_ = 0;
   unsigned skipped_ = 0;
 };
 

@@ -84,8 +84,7 @@ void InlineRead(benchmark::State& state) {
   });
   if (channel == nullptr) return state.SkipWithError("there is no channel");
   Batches batches(*io_thread, *channel, batch);
-  Measure(
-      state, [&](Calls& calls) { batches.RunAll(calls); }, state.range(0));
+  Measure(state, [&](Calls& calls) { batches.RunAll(calls); }, state.range(0));
   const FileStatistics statistics = (*disk)->statistics().back();
   Require(state, !batches.failed() && statistics.errors == 0, "a read failed");
   Require(state, statistics.served_inline == statistics.requests[0], "a read went to the engine");

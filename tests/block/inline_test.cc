@@ -132,11 +132,10 @@ TEST_P(TmpfsInlineTest, ABurstDoesNotHoldTheThreadUp) {
   // It runs in the turn after the one that takes them all, and again.
   uint64_t seen = 0;
   TaskOf<std::function<void()>>* again = nullptr;
-  int turns = 0;
   TaskOf<std::function<void()>> look([&] {
     const uint64_t served = served_inline();
     if (served != 0 && seen == 0) seen = served;
-    if (++turns < 1000 && served < 200) disk_->io_thread().Post(*again);
+    if (served < 200) disk_->io_thread().Post(*again);
   });
   again = &look;
   disk_->io_thread().Post(look);
@@ -188,6 +187,60 @@ TEST(InlineTest, OnlyAnEngineAloneHandsOverAtOnce) {
       EXPECT_EQ((*channel)->hands_over_at_once(), !inline_io);
     });
   }
+}
+
+// An engine that keeps its steps.
+class HoldingChannel final : public FileChannel {
+ public:
+  HoldingChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters)
+      : FileChannel(io_thread, target, counters) {}
+  size_t held() const { return held_.size(); }
+  void CompleteFirst(int64_t result) {
+    FileOp* op = held_.front();
+    held_.erase(held_.begin());
+    StepDone(*op, result);
+  }
+
+ private:
+  void SubmitToEngine(BlockRequest& request) override { Begin(ops_[next_++], request); }
+  void Issue(FileOp& op) override { held_.push_back(&op); }
+  void Recycle(FileOp&) override {}
+
+  std::array<FileOp, 4> ops_;
+  size_t next_ = 0;
+  std::vector<FileOp*> held_;
+};
+
+TEST(InlineTest, AWriteBesideADiscardGoesToTheEngine) {
+  TempFile file(kSize);
+  FileTarget target;
+  target.fd = UniqueFd(testing::Must(fcntl(file.fd(), F_DUPFD_CLOEXEC, 0), "dup"));
+  target.size = kSize;
+  target.inline_io = InlineIo::kMemory;
+  FileCounters counters;
+  auto io_thread = IoThread::Start("test", IoThread::Waiter::kEpoll);
+  ASSERT_TRUE(io_thread.ok());
+  std::unique_ptr<HoldingChannel> channel;
+  BlockRequest discard = {.op = BlockOp::kDiscard, .length = kPage, .done = [](BlockRequest&) {}};
+  std::array<std::byte, kPage> page = {};
+  const Segment segment = {.host = page.data(), .length = kPage, .region = 0};
+  BlockRequest write = discard;
+  write.op = BlockOp::kWrite;
+  write.segments = {&segment, 1};
+  RunOn(**io_thread, [&] {
+    channel = std::make_unique<HoldingChannel>(**io_thread, target, counters);
+    channel->Submit(discard);
+    channel->Submit(write);
+    EXPECT_EQ(channel->held(), 2u);
+    channel->CompleteFirst(0);
+    channel->CompleteFirst(kPage);
+    channel->Submit(write);
+    EXPECT_EQ(channel->held(), 0u);
+    EXPECT_EQ(counters.served_inline.Get(), 0u);  // not from within Submit
+  });
+  testing::LetTurn(**io_thread, 1);
+  RunOn(**io_thread, [&] { channel.reset(); });
+  EXPECT_EQ(counters.served_inline.Get(), 1u);
 }
 
 // A file on a disk, with its pages in the page cache.

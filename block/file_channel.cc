@@ -24,7 +24,9 @@ void FileChannel::ServeInline() {
 void FileChannel::Proceed(FileOp& op, FileOp::Next next) {
   switch (next) {
     case FileOp::Next::kStep:
-      if (op.step().kind == FileStep::Kind::kAllocate) target().allocating.fetch_add(1);
+      if (op.step().kind == FileStep::Kind::kAllocate) {
+        target().allocating.fetch_add(1, std::memory_order_relaxed);
+      }
       Issue(op);
       break;
     case FileOp::Next::kWait:
@@ -38,7 +40,9 @@ void FileChannel::Proceed(FileOp& op, FileOp::Next next) {
 }
 
 void FileChannel::StepDone(FileOp& op, int64_t result) {
-  if (op.step().kind == FileStep::Kind::kAllocate) target().allocating.fetch_sub(1);
+  if (op.step().kind == FileStep::Kind::kAllocate) {
+    target().allocating.fetch_sub(1, std::memory_order_relaxed);
+  }
   const FileOp::Next next = op.Advance(result);
   if (next == FileOp::Next::kDone) {
     Finish(op);

@@ -231,7 +231,7 @@ TEST(InlineTest, AWriteBesideADiscardGoesToTheEngine) {
     channel = std::make_unique<HoldingChannel>(**io_thread, target, counters);
     channel->Submit(discard);
     channel->Submit(write);
-    EXPECT_EQ(channel->held(), 2u);
+    ASSERT_EQ(channel->held(), 2u);
     channel->CompleteFirst(0);
     channel->CompleteFirst(kPage);
     channel->Submit(write);

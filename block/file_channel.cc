@@ -9,10 +9,13 @@ void FileChannel::Submit(BlockRequest& request) {
 }
 
 void FileChannel::ServeInline() {
-  for (int served = 0; served < kServedATurn; ++served) {
+  uint64_t served = 0;
+  while (served < kInlineBytesATurn) {
     BlockRequest* request = to_serve_.Pop();
     if (request == nullptr) return;
-    if (inline_server_.Serve(*request)) {
+    const uint64_t bytes = inline_server_.Serve(*request);
+    served += bytes;
+    if (bytes != 0) {
       request->done(*request);
     } else {
       SubmitToEngine(*request);

@@ -36,8 +36,8 @@ class FileChannel : public BlockChannel {
   bool serves_inline() const { return context_.target.inline_io != InlineIo::kNever; }
 
  private:
-  // More are left for the next turn, so that these are signalled and others have their turn.
-  static constexpr int kServedATurn = 16;
+  // The rest is left for the next turn, so that these are signalled and others get their share.
+  static constexpr uint64_t kInlineBytesATurn = uint64_t{64} << 10;
 
   // An operation of the engine's, begun.
   virtual void SubmitToEngine(BlockRequest& request) = 0;

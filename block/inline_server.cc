@@ -56,28 +56,29 @@ bool InlineServer::Takes(const BlockRequest& request) const {
          request.offset <= target_.size - total;
 }
 
-bool InlineServer::Serve(BlockRequest& request) {
+uint64_t InlineServer::Serve(BlockRequest& request) {
   const bool nowait = target_.inline_io == InlineIo::kCached;
-  if (skipped_ < to_skip_) {
-    ++skipped_;
-    return false;
+  Misses& misses = misses_[request.op == BlockOp::kRead ? 0 : 1];
+  if (misses.skipped < misses.to_skip) {
+    ++misses.skipped;
+    return 0;
   }
-  skipped_ = 0;
+  misses.skipped = 0;
   const uint64_t total = TotalOf(request.segments);
   const long moved = Transfer(target_.fd.get(), request, nowait ? RWF_NOWAIT : 0);
   if (moved >= 0 && static_cast<uint64_t>(moved) == total) {
-    to_skip_ = 0;
+    misses.to_skip = 0;
     Count(request, total);
     request.result = 0;
-    return true;
+    return total;
   }
   if (nowait) {
     if (moved < 0 && errno == EOPNOTSUPP) {
       target_.has_nowait(request.op).store(false, std::memory_order_relaxed);
     }
-    to_skip_ = std::min(2 * to_skip_ + 1, kMostSkipped);
+    misses.to_skip = std::min(2 * misses.to_skip + 1, kMostSkipped);
   }
-  return false;
+  return 0;
 }
 
 void InlineServer::Count(const BlockRequest& request, uint64_t bytes) {

@@ -75,12 +75,12 @@ TEST_F(InlineServerTest, AShortTransferIsTheEnginesToDo) {
   TempFile file(kSize);
   Use(file.fd());
   TestRequest read(BlockOp::kRead, 8192, {4096});
-  EXPECT_TRUE(server_.Serve(read));
+  EXPECT_EQ(server_.Serve(read), 4096u);
   EXPECT_EQ(read.result, 0);
   file.Resize(8192 + 512);
-  EXPECT_FALSE(server_.Serve(read));
+  EXPECT_EQ(server_.Serve(read), 0u);
   file.Resize(0);
-  EXPECT_FALSE(server_.Serve(read));
+  EXPECT_EQ(server_.Serve(read), 0u);
   EXPECT_EQ(counters_.served_inline.Get(), 1u);
   EXPECT_EQ(counters_.requests[0].Get(), 1u);
   EXPECT_EQ(counters_.bytes_read.Get(), 4096u);
@@ -92,7 +92,7 @@ TEST_F(InlineServerTest, AFileWithoutNowaitIsRemembered) {
   target_.inline_io = InlineIo::kCached;
   TestRequest read(BlockOp::kRead, 0, {4096});
   ASSERT_TRUE(Takes(read));
-  if (server_.Serve(read)) GTEST_SKIP() << "this kernel's tmpfs has RWF_NOWAIT";
+  if (server_.Serve(read) != 0) GTEST_SKIP() << "this kernel's tmpfs has RWF_NOWAIT";
   EXPECT_FALSE(Takes(read));
 }
 
@@ -104,24 +104,29 @@ TEST_F(InlineServerTest, MissesMakeItTryLessOftenAndAHitAlways) {
   Use(file.fd());
   target_.inline_io = InlineIo::kCached;
   TestRequest read(BlockOp::kRead, 0, {4096});
-  if (!server_.Serve(read)) GTEST_SKIP() << "no RWF_NOWAIT where the tests are built";
+  if (server_.Serve(read) == 0) GTEST_SKIP() << "no RWF_NOWAIT where the tests are built";
 
   // Nothing can be read there: a miss.
   Use(Must(open("/dev/null", O_RDONLY | O_CLOEXEC), "open"));
-  EXPECT_FALSE(server_.Serve(read));
+  EXPECT_EQ(server_.Serve(read), 0u);
   Use(file.fd());
-  EXPECT_FALSE(server_.Serve(read));  // one is skipped
-  EXPECT_TRUE(server_.Serve(read));
-  EXPECT_TRUE(server_.Serve(read));
+  EXPECT_EQ(server_.Serve(read), 0u);  // one is skipped
+  EXPECT_EQ(server_.Serve(read), 4096u);
+  EXPECT_EQ(server_.Serve(read), 4096u);
 
   Use(Must(open("/dev/null", O_RDONLY | O_CLOEXEC), "open"));
-  for (int i = 0; i < 1000; ++i) EXPECT_FALSE(server_.Serve(read));
+  for (int i = 0; i < 1000; ++i) EXPECT_EQ(server_.Serve(read), 0u);
   Use(file.fd());
+  // What reads miss is nothing to writes.
+  TestRequest write(BlockOp::kWrite, 4096, {4096});
+  target_.inline_io = InlineIo::kMemory;
+  EXPECT_EQ(server_.Serve(write), 4096u);
+  target_.inline_io = InlineIo::kCached;
   unsigned skipped = 0;
-  while (!server_.Serve(read) && skipped < 1000) ++skipped;
+  while (server_.Serve(read) == 0 && skipped < 1000) ++skipped;
   EXPECT_GT(skipped, 0u);
   EXPECT_LE(skipped, InlineServer::kMostSkipped);
-  for (int i = 0; i < 100; ++i) EXPECT_TRUE(server_.Serve(read));
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(server_.Serve(read), 4096u);
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
 // What a disk does inline and what by its engine, on tmpfs and on files in the page cache.
-#include <atomic>
+#include <algorithm>
+#include <array>
 #include <fcntl.h>
+#include <functional>
 #include <gtest/gtest.h>
+#include <linux/magic.h>
 #include <sys/mman.h>
 #include <sys/statfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
-
-#include <linux/magic.h>
 
 #include "block/file_channel.h"
 #include "tests/support/test_disk.h"

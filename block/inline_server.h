@@ -20,7 +20,7 @@ namespace ringside {
 class InlineServer {
  public:
   // Larger requests go to the engine: all else on the thread would wait longer than these 12 us,
-  // and what is saved is a tenth or less.
+  // and what is saved is about a tenth.
   static constexpr uint64_t kMostBytes = uint64_t{64} << 10;
   static constexpr size_t kMostSegments = 32;
   // When nothing is in the page cache, one request of this many and one is tried.

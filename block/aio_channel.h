@@ -25,8 +25,6 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
                                                             WorkerPool& workers);
   ~AioChannel() override;
 
-  void Submit(BlockRequest& request) override { Begin(ops_.Take(), request); }
-
  private:
   static constexpr unsigned kMaxInFlight = 256;
   static constexpr unsigned kBatch = 64;
@@ -65,6 +63,7 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
   AioChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters, WorkerPool& workers,
              EventFd wake, aio_context_t context);
 
+  void SubmitToEngine(BlockRequest& request) override { Begin(ops_.Take(), request); }
   void Issue(FileOp& op) override;
   void Recycle(FileOp& op) override { ops_.Give(static_cast<Op&>(op)); }
   void StepDone(FileOp& op, int64_t result) override { FileChannel::StepDone(op, result); }

@@ -2,9 +2,34 @@
 
 namespace ringside {
 
+void FileChannel::Submit(BlockRequest& request) {
+  if (!inline_server_.Takes(request)) return SubmitToEngine(request);
+  to_serve_.Push(request);
+  io_thread_.AtSubmit(serve_);
+}
+
+void FileChannel::ServeInline() {
+  uint64_t served = 0;
+  while (served < kInlineBytesATurn) {
+    BlockRequest* request = to_serve_.Pop();
+    if (request == nullptr) return;
+    const uint64_t bytes = inline_server_.Serve(*request);
+    served += bytes;
+    if (bytes != 0) {
+      request->done(*request);
+    } else {
+      SubmitToEngine(*request);
+    }
+  }
+  if (!to_serve_.empty()) io_thread_.AtSubmit(serve_);
+}
+
 void FileChannel::Proceed(FileOp& op, FileOp::Next next) {
   switch (next) {
     case FileOp::Next::kStep:
+      if (op.step().kind == FileStep::Kind::kAllocate) {
+        target().allocating.fetch_add(1, std::memory_order_relaxed);
+      }
       Issue(op);
       break;
     case FileOp::Next::kWait:
@@ -18,6 +43,9 @@ void FileChannel::Proceed(FileOp& op, FileOp::Next next) {
 }
 
 void FileChannel::StepDone(FileOp& op, int64_t result) {
+  if (op.step().kind == FileStep::Kind::kAllocate) {
+    target().allocating.fetch_sub(1, std::memory_order_relaxed);
+  }
   const FileOp::Next next = op.Advance(result);
   if (next == FileOp::Next::kDone) {
     Finish(op);

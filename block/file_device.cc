@@ -68,6 +68,7 @@ std::vector<FileStatistics> FileCountersList::Read() const {
     read.bounced = counters.bounced.Get();
     read.short_transfers = counters.short_transfers.Get();
     read.retries = counters.retries.Get();
+    read.served_inline = counters.served_inline.Get();
     read.submit_calls = counters.submit_calls.Get();
   }
   return list;

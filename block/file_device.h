@@ -47,6 +47,9 @@ struct FileConfig {
   bool read_only = false;
   std::optional<CacheMode> cache;  // unset: none where the file takes O_DIRECT, else writeback
   Engine aio = Engine::kAuto;
+  // Whether the I/O thread itself reads and writes what cannot block it. Else all goes to the
+  // engine.
+  bool inline_io = true;
 };
 
 // As written on the command line: "none", "io_uring" and so on.
@@ -63,6 +66,7 @@ struct FileStatistics {
   uint64_t bounced = 0;          // requests copied because O_DIRECT refuses their memory
   uint64_t short_transfers = 0;  // submitted again from where they had stopped
   uint64_t retries = 0;          // submitted again after EINTR or EAGAIN
+  uint64_t served_inline = 0;    // requests done by the I/O thread itself, without the engine
   uint64_t submit_calls = 0;     // system calls of its own to submit; a ring's are the I/O thread's
 };
 

@@ -15,6 +15,7 @@
 #include <sys/uio.h>
 
 #include "block/block_device.h"
+#include "block/fifo.h"
 #include "block/file_target.h"
 #include "block/op_memory.h"
 
@@ -113,34 +114,6 @@ class FileOp {
   std::array<iovec, kInlineVectors> inline_vectors_;
 };
 
-// Operations in the order they came.
-class FileOpQueue {
- public:
-  bool empty() const { return first_ == nullptr; }
-  FileOp* front() const { return first_; }
-  void Push(FileOp& op) {
-    op.next = nullptr;
-    *end_ = &op;
-    end_ = &op.next;
-  }
-  FileOp* Pop() {
-    FileOp* op = first_;
-    if (op == nullptr) return nullptr;
-    first_ = op->next;
-    if (first_ == nullptr) end_ = &first_;
-    return op;
-  }
-  // All of them, linked by `next`.
-  FileOp* TakeAll() {
-    FileOp* all = first_;
-    first_ = nullptr;
-    end_ = &first_;
-    return all;
-  }
-
- private:
-  FileOp* first_ = nullptr;
-  FileOp** end_ = &first_;
-};
+using FileOpQueue = Fifo<FileOp>;
 
 }  // namespace ringside

@@ -6,10 +6,12 @@
 #include <cstdlib>
 #include <fcntl.h>
 #include <linux/fs.h>
+#include <linux/magic.h>
 #include <linux/stat.h>
 #include <string>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
@@ -53,6 +55,7 @@ class Opening {
   absl::StatusOr<DirectAlignment> FindAlignment() const;
   absl::StatusOr<DirectAlignment> ProbeAlignment() const;
   absl::Status RefuseDirect(std::string_view why) const;
+  InlineIo ChooseInline() const;
   void DescribeBlocks();
   uint64_t DiscardGranularity() const;
 
@@ -77,6 +80,7 @@ absl::StatusOr<OpenedFile> Opening::Run() {
   RINGSIDE_RETURN_IF_ERROR(ChooseCache());
   DescribeBlocks();
   auto target = std::make_unique<FileTarget>();
+  target->inline_io = ChooseInline();
   target->fd = std::move(fd_);
   target->size = size_;
   target->read_only = config_.read_only;
@@ -266,6 +270,19 @@ absl::StatusOr<DirectAlignment> Opening::ProbeAlignment() const {
     if (errno != EINVAL) return ErrnoError(errno, "cannot read " + name_);
   }
   return RefuseDirect("reads of 512 and of 4096 bytes fail with it");
+}
+
+InlineIo Opening::ChooseInline() const {
+  if (!config_.inline_io) return InlineIo::kNever;
+  // Pages of tmpfs that were swapped out have to be waited for, as those of guest memory have,
+  // which the thread touches anyway. O_DIRECT changes nothing there. A block device is asked for by
+  // type: its node lies in /dev, which is a tmpfs too.
+  struct statfs system;
+  if (!is_block_device() && fstatfs(fd_.get(), &system) == 0 && system.f_type == TMPFS_MAGIC) {
+    return InlineIo::kMemory;
+  }
+  // With O_DIRECT, RWF_NOWAIT waits for the device all the same (seen with ext4).
+  return IsDirect(cache_) ? InlineIo::kNever : InlineIo::kCached;
 }
 
 // What the guest is told. O_DIRECT must be able to do every block, and the page cache can do any.

@@ -18,15 +18,26 @@
 
 namespace ringside {
 
+// Which reads and writes the I/O thread may do itself, as they cannot wait for a storage.
+enum class InlineIo : uint8_t {
+  kNever,
+  kCached,  // with RWF_NOWAIT: what the page cache has
+  kMemory,  // all: the file system has no storage
+};
+
 struct FileTarget {
   // Gives the lock back.
   ~FileTarget();
+  std::atomic<bool>& has_nowait(BlockOp op) {
+    return op == BlockOp::kRead ? has_nowait_reads : has_nowait_writes;
+  }
 
   UniqueFd fd;
   uint64_t size = 0;
   bool read_only = false;
   bool direct = false;          // O_DIRECT is on
   bool ignore_flushes = false;  // cache=unsafe
+  InlineIo inline_io = InlineIo::kNever;
   // What O_DIRECT asks for; 1 without it. Powers of two.
   uint32_t memory_alignment = 1;
   uint32_t offset_alignment = 1;  // of lengths too
@@ -35,6 +46,10 @@ struct FileTarget {
   // them, and not to have seen one yet costs a system call that fails.
   std::atomic<bool> has_punch_hole{true};
   std::atomic<bool> has_zero_range{true};
+  std::atomic<bool> has_nowait_reads{true};
+  std::atomic<bool> has_nowait_writes{true};
+  // Steps of fallocate under way: a write would wait for them, on tmpfs some 50 ms a GiB.
+  std::atomic<int> allocating{0};
   // The error of a flush that failed in the page cache: the kernel has forgotten which pages did
   // not reach the disk and would call the next flush a success.
   std::atomic<int> flush_error{0};
@@ -51,6 +66,7 @@ struct FileCounters {
   Counter bounced;
   Counter short_transfers;
   Counter retries;
+  Counter served_inline;
   Counter submit_calls;
 };
 

@@ -1,8 +1,7 @@
 #include "block/null_device.h"
 
-#include <utility>
-
 #include "base/status.h"
+#include "block/fifo.h"
 
 namespace ringside {
 namespace {
@@ -13,17 +12,14 @@ class NullChannel final : public BlockChannel {
   explicit NullChannel(IoThread& io_thread) : io_thread_(io_thread) {}
 
   void Submit(BlockRequest& request) override {
-    request.next = nullptr;
-    *end_ = &request;
-    end_ = &request.next;
+    requests_.Push(request);
     io_thread_.AtSubmit(completer_);
   }
 
  private:
   void CompleteAll() {
-    // Both first: what `done` submits is for the next run, which it queues.
-    BlockRequest* request = std::exchange(first_, nullptr);
-    end_ = &first_;
+    // All first: what `done` submits is for the next run, which it queues.
+    BlockRequest* request = requests_.TakeAll();
     while (request != nullptr) {
       BlockRequest* next = request->next;
       request->result = 0;
@@ -33,8 +29,7 @@ class NullChannel final : public BlockChannel {
   }
 
   IoThread& io_thread_;
-  BlockRequest* first_ = nullptr;
-  BlockRequest** end_ = &first_;
+  Fifo<BlockRequest> requests_;
   HookTo<NullChannel, &NullChannel::CompleteAll> completer_{*this};
 };
 

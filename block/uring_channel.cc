@@ -13,7 +13,7 @@ UringChannel::~UringChannel() {
   ring_.UnregisterFile(file_);
 }
 
-void UringChannel::Submit(BlockRequest& request) {
+void UringChannel::SubmitToEngine(BlockRequest& request) {
   Begin(ops_.Take([this](Op& op) { op.channel = this; }), request);
 }
 

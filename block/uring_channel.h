@@ -20,8 +20,6 @@ class UringChannel final : public FileChannel {
                                                               FileCounters& counters);
   ~UringChannel() override;
 
-  void Submit(BlockRequest& request) override;
-
  private:
   struct Op final : FileOp, UringOp {
     void Complete(int32_t result) override { channel->StepDone(*this, result); }
@@ -32,6 +30,7 @@ class UringChannel final : public FileChannel {
   UringChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters, int file)
       : FileChannel(io_thread, target, counters), ring_(*io_thread.uring()), file_(file) {}
 
+  void SubmitToEngine(BlockRequest& request) override;
   void Issue(FileOp& op) override;
   void Recycle(FileOp& op) override { ops_.Give(static_cast<Op&>(op)); }
   bool Push(Op& op);

@@ -4,7 +4,8 @@
 //   taken      its descriptor chain has been parsed
 //   submitted  its batch is about to be handed over: for io_uring and Linux AIO the end of the
 //              thread's turn, just before its first io_submit and some loads before its
-//              io_uring_enter; for a channel that hands over at once (aio=threads), as taken.
+//              io_uring_enter; for a channel that hands over at once (aio=threads without inline),
+//              as taken. What the I/O thread does inline it begins then, one after the other.
 //              What the channel lets wait for room counts as submitted. What goes earlier in the
 //              turn (a batch that fills the io_uring, what Linux AIO leaves to worker threads) is
 //              stamped late by what is left of the turn

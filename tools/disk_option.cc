@@ -39,12 +39,20 @@ absl::Status SetPath(DiskConfig& config, const std::string& value) {
   return absl::OkStatus();
 }
 
-absl::Status SetReadOnly(DiskConfig& config, const std::string& value) {
+absl::Status SetSwitch(bool& is_on, const char* key, const std::string& value) {
   if (value != "on" && value != "off") {
-    return BadInput("--disk readonly='%s' is unknown; give on or off", value);
+    return BadInput("--disk %s='%s' is unknown; give on or off", key, value);
   }
-  File(config).read_only = value == "on";
+  is_on = value == "on";
   return absl::OkStatus();
+}
+
+absl::Status SetReadOnly(DiskConfig& config, const std::string& value) {
+  return SetSwitch(File(config).read_only, "readonly", value);
+}
+
+absl::Status SetInline(DiskConfig& config, const std::string& value) {
+  return SetSwitch(File(config).inline_io, "inline", value);
 }
 
 absl::Status SetCache(DiskConfig& config, const std::string& value) {
@@ -126,15 +134,11 @@ struct Key {
   Setter set;
 };
 constexpr std::array kKeys = {
-    Key{"type", nullptr, SetType},
-    Key{"path", "file", SetPath},
-    Key{"readonly", "file", SetReadOnly},
-    Key{"cache", "file", SetCache},
-    Key{"aio", "file", SetAio},
-    Key{"size", "null", SetSize},
-    Key{"serial", nullptr, SetSerial},
-    Key{"queues", nullptr, SetQueues},
-    Key{"iothreads", nullptr, SetIoThreads},
+    Key{"type", nullptr, SetType},        Key{"path", "file", SetPath},
+    Key{"readonly", "file", SetReadOnly}, Key{"cache", "file", SetCache},
+    Key{"aio", "file", SetAio},           Key{"inline", "file", SetInline},
+    Key{"size", "null", SetSize},         Key{"serial", nullptr, SetSerial},
+    Key{"queues", nullptr, SetQueues},    Key{"iothreads", nullptr, SetIoThreads},
 };
 
 const char* TypeName(const DiskConfig& config) {

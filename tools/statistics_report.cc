@@ -75,6 +75,7 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
     absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s, %d bounced, %d short, %d retried",
                           disk.path, disk.cache, disk.engine.empty() ? "unused" : disk.engine,
                           disk.bounced, disk.short_transfers, disk.retries);
+    if (disk.served_inline > 0) absl::StrAppendFormat(&table, ", %d inline", disk.served_inline);
     if (disk.submit_calls > 0) {
       absl::StrAppendFormat(&table, ", %d submission calls", disk.submit_calls);
     }
@@ -120,6 +121,7 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                              {"bounced", disk.bounced},
                              {"short_transfers", disk.short_transfers},
                              {"retries", disk.retries},
+                             {"served_inline", disk.served_inline},
                              {"submit_calls", disk.submit_calls},
                              {"queues", queues}});
   }

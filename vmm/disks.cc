@@ -47,6 +47,7 @@ void CollectFile(const FileDevice& file, DiskStatistics& result) {
     result.bounced += channel.bounced;
     result.short_transfers += channel.short_transfers;
     result.retries += channel.retries;
+    result.served_inline += channel.served_inline;
     result.submit_calls += channel.submit_calls;
   }
 }

@@ -33,6 +33,7 @@ struct DiskStatistics {
   uint64_t bounced = 0;
   uint64_t short_transfers = 0;
   uint64_t retries = 0;
+  uint64_t served_inline = 0;  // requests done by the I/O thread itself, without the engine
   uint64_t submit_calls = 0;
   std::vector<QueueStatistics> queues;
 };

@@ -1,4 +1,5 @@
-// What every engine promises, on tmpfs and on a disk, with and without O_DIRECT.
+// What every engine promises, on tmpfs and on a disk, with and without O_DIRECT; alone and together
+// with what is served inline.
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -21,11 +22,14 @@ using testing::TestRequest;
 
 constexpr uint64_t kSize = uint64_t{8} << 20;
 
+enum class Inline { kOff, kOn };
+
 struct Setting {
   Engine engine;
   IoThread::Waiter waiter;
   CacheMode cache;
   const char* directory;
+  Inline inline_io = Inline::kOff;
 };
 
 std::string Pattern(size_t size, char seed) {
@@ -50,9 +54,11 @@ class EngineTest : public ::testing::TestWithParam<Setting> {
   }
   void Open() {
     disk_.reset();
-    disk_ = std::make_unique<TestDisk>(
-        FileConfig{.path = file_.path(), .cache = GetParam().cache, .aio = GetParam().engine},
-        GetParam().waiter);
+    disk_ = std::make_unique<TestDisk>(FileConfig{.path = file_.path(),
+                                                  .cache = GetParam().cache,
+                                                  .aio = GetParam().engine,
+                                                  .inline_io = GetParam().inline_io == Inline::kOn},
+                                       GetParam().waiter);
   }
   static bool direct() {
     return GetParam().cache == CacheMode::kNone || GetParam().cache == CacheMode::kDirectsync;
@@ -97,7 +103,10 @@ TEST_P(EngineTest, CopiesWhatDirectAccessRefuses) {
     EXPECT_EQ(disk_->Run(read), 0);
     EXPECT_EQ(read.Text(), text);
   }
-  EXPECT_EQ(disk_->statistics().bounced, direct() ? 6u : 0u);
+  if (GetParam().inline_io == Inline::kOff) {
+    EXPECT_EQ(disk_->statistics().bounced, direct() ? 6u : 0u);
+    EXPECT_EQ(disk_->statistics().served_inline, 0u);
+  }
 }
 
 TEST_P(EngineTest, MoreAreBouncedThanThereAreBuffers) {
@@ -331,6 +340,14 @@ std::vector<Setting> Settings() {
     }
   }
   settings.push_back({Engine::kIoUring, IoThread::Waiter::kUring, CacheMode::kUnsafe, "."});
+  using enum IoThread::Waiter;
+  for (const char* directory : testing::kTestDirectories) {
+    for (const auto& [engine, waiter] :
+         {std::pair(Engine::kIoUring, kUring), std::pair(Engine::kThreads, kEpoll)}) {
+      settings.push_back({engine, waiter, CacheMode::kWriteback, directory, Inline::kOn});
+    }
+    settings.push_back({Engine::kNative, kUring, CacheMode::kNone, directory, Inline::kOn});
+  }
   return settings;
 }
 
@@ -338,10 +355,11 @@ INSTANTIATE_TEST_SUITE_P(With, EngineTest, ::testing::ValuesIn(Settings()),
                          [](const ::testing::TestParamInfo<Setting>& info) {
                            const Setting& setting = info.param;
                            return absl::StrFormat(
-                               "%s_%s_%s_%s", EngineName(setting.engine),
+                               "%s_%s_%s_%s%s", EngineName(setting.engine),
                                setting.waiter == IoThread::Waiter::kUring ? "ring" : "epoll",
                                CacheModeName(setting.cache),
-                               *setting.directory == '/' ? "tmpfs" : "disk");
+                               *setting.directory == '/' ? "tmpfs" : "disk",
+                               setting.inline_io == Inline::kOn ? "_inline" : "");
                          });
 
 }  // namespace

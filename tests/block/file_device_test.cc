@@ -263,6 +263,8 @@ TEST(FileDeviceTest, BlockDevicesOfBothSectorSizes) {
     EXPECT_EQ(zeroes.result, 0);
     EXPECT_EQ(discard.result, 0);
     EXPECT_EQ(file.Content(8192, 4096), std::string(4096, 'w'));
+    // Its node lies on a tmpfs, it does not.
+    EXPECT_EQ(disk.statistics().served_inline, 0u);
     const absl::Status second = Create({.path = loop.path()});
     EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
   }

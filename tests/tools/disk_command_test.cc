@@ -81,6 +81,7 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDiskOption) {
   ExpectDiskRefused(path + ",cache=writebakc", "'writebakc' is unknown; did you mean 'writeback'?");
   ExpectDiskRefused(path + ",aio=iouring", "'iouring' is unknown; did you mean 'io_uring'?");
   ExpectDiskRefused(path + ",readonly=yes", "readonly='yes' is unknown; give on or off");
+  ExpectDiskRefused(path + ",inline=maybe", "inline='maybe' is unknown; give on or off");
   ExpectDiskRefused(path + ",queues=0", "queues='0' cannot be; give 1 to 16");
   ExpectDiskRefused(path + ",queues=17", "17 queues cannot be; give 1 to 16");
   ExpectDiskRefused(path + ",serial=" + std::string(21, 's'), "give at most 20 printable");

@@ -10,8 +10,6 @@
 namespace ringside {
 namespace {
 
-constexpr char kOnlyName[] = "io-disk";
-
 absl::Status CheckName(const std::string& name) {
   const bool plain = std::ranges::all_of(name, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
@@ -68,7 +66,7 @@ absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
     if (config.name.empty()) config.name = threads->FreeName(configs);
     RINGSIDE_RETURN_IF_ERROR(threads->Add(config));
   }
-  if (configs.empty()) RINGSIDE_RETURN_IF_ERROR(threads->Add({.name = kOnlyName}));
+  if (configs.empty()) RINGSIDE_RETURN_IF_ERROR(threads->Add({.name = threads->FreeName({})}));
   return threads;
 }
 

@@ -16,9 +16,10 @@
 namespace ringside {
 
 struct IoThreadConfig {
-  std::string
-      name;  // letters, digits, '.', '-' and '_'; empty: the first free of "io0", "io1", ...
-  IoThreadTuning tuning;
+  // Letters, digits, '.', '-' and '_'; empty: the first free of "io0", "io1", ...
+  std::string name;
+  // Looks before it sleeps where that has paid lately; idle, it sleeps.
+  IoThreadTuning tuning = {.poll = {.kind = PollKind::kGrowShrink}};
   std::vector<int> cpus;  // of the host, where it may run; empty: anywhere
 };
 
@@ -26,7 +27,7 @@ class IoThreads {
  public:
   static constexpr size_t kMax = 64;
 
-  // Checks and names them, and starts none. Of none given one is made, "io-disk".
+  // Checks and names them, and starts none. Of none given one is made.
   static absl::StatusOr<std::unique_ptr<IoThreads>> Create(std::span<const IoThreadConfig> configs);
   // All with the same waiter. On an error none is left.
   absl::Status Start(IoThread::Waiter waiter);

@@ -32,7 +32,8 @@ namespace {
 TEST(FullRingTest, WhatDidNotFitIsPushedInALaterTurn) {
   if (const auto status = testing::UringStatus(); !status.ok()) GTEST_SKIP() << status.message();
   const testing::TempFile file(1 << 20);
-  testing::TestDisk disk({.path = file.path(), .aio = Engine::kIoUring}, IoThread::Waiter::kUring);
+  testing::TestDisk disk({.path = file.path(), .aio = Engine::kIoUring, .inline_io = false},
+                         IoThread::Waiter::kUring);
   ASSERT_TRUE(disk.status().ok()) << disk.status();
   std::vector<std::unique_ptr<testing::TestRequest>> requests;
   std::vector<testing::TestRequest*> all;

@@ -25,7 +25,7 @@ sample() {
         read -r name <$task/comm
         case $name in
             vcpu-0 | "CPU 0/KVM") read -r vcpu_ns _ <$task/schedstat ;;
-            io-disk | "IO disks") read -r disk_thread_ns _ <$task/schedstat ;;
+            io0 | "IO disks") read -r disk_thread_ns _ <$task/schedstat ;;
         esac
     done
     echo "$((${13} + ${14})) $vcpu_ns $disk_thread_ns" \

@@ -49,6 +49,22 @@ std::vector<int> CpusOf(const std::string& name) {
   return cpus;
 }
 
+// Of the threads of this process with that name, how often they have gone to sleep.
+uint64_t SwitchesOf(const std::string& name) {
+  uint64_t switches = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::ifstream comm(entry.path() / "comm");
+    std::string found;
+    comm >> found;
+    std::ifstream status(entry.path() / "status");
+    for (std::string line; found == name && std::getline(status, line);) {
+      constexpr std::string_view kKey = "voluntary_ctxt_switches:";
+      if (line.starts_with(kKey)) switches += std::stoull(line.substr(kKey.size()));
+    }
+  }
+  return switches;
+}
+
 class IoThreadsMachineTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_KVM(); }
@@ -241,6 +257,23 @@ TEST_F(IoThreadsMachineTest, PollingIsChangedWhileTheGuestRuns) {
   EndWell(*machine);
   ExpectSoundJob();
   EXPECT_GT(machine->Statistics().io_threads[0].spins, 0u);
+}
+
+// The guest has used its disk and now computes.
+TEST_F(IoThreadsMachineTest, AnIdleMachineWakesNoIoThread) {
+  MachineConfig config = Config("disk=1 end=spin");
+  config.disks = {File(image_)};
+  const auto machine = Begin(config);
+  ASSERT_TRUE(console_.WaitFor("guest: end=spin"));
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  // "io" is the console's.
+  const auto switches = [] { return SwitchesOf("a") + SwitchesOf("b") + SwitchesOf("io"); };
+  const uint64_t before = switches();
+  std::this_thread::sleep_for(std::chrono::seconds(10));
+  EXPECT_EQ(switches(), before);
+  EXPECT_GT(before, 0u);
+  machine->Stop();
+  machine->Wait();
 }
 
 TEST_F(IoThreadsMachineTest, ThreadsAreKeptOnTheirCpus) {

@@ -42,6 +42,15 @@ check_verify() {
     echo "raw_sum=$(read_disk /dev/vdb 0 4 | checksum)"
 }
 
+# Requests at random moments, one at a time: one that is never noticed would hold up its job for ever.
+check_pauses() {
+    must fio --ioengine=io_uring --direct=1 --iodepth=1 --rw=randread --bs=4k --thread \
+        --time_based --runtime=4 --randrepeat=0 --filename=/dev/vdb --output-format=terse \
+        --terse-version=3 --name=poisson --rate_iops=1000 --rate_process=poisson \
+        --name=pauses --thinktime=100us --thinktime_blocks=3
+    awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6}' $output
+}
+
 # /dev/vdc is read-only, with a file on its ext4.
 check_readonly() {
     echo "readonly=$(cat /sys/block/vdc/ro)"

@@ -66,6 +66,15 @@ check_verify() {
     same "the raw disk" "$(value raw_sum)" "$(head -c $((4 * MIB)) "$raw" | checksum)"
 }
 
+check_pauses() {
+    for job in poisson pauses; do
+        read -r error kib <<END
+$(value "fio_$job" | tr ',' ' ')
+END
+        [ "$error" = 0 ] && [ "$kib" -gt 100 ] || fail "fio's job $job: '$(value "fio_$job")'"
+    done
+}
+
 check_readonly() {
     [ "$(value readonly)" = 1 ] || fail "the guest takes the read-only disk for writable"
     same "the read-only disk's file" "$(value readonly_sum)" "$(checksum <"$work/tree/data")"
@@ -84,7 +93,7 @@ check_scratch() {
 run_guest() {
     code=none
     if start_until 'guest=started' $ringside run --kernel "${kernel%:*}" \
-        --initrd "${kernel#*:}" --cpus "$cpus" --memory 512M \
+        --initrd "${kernel#*:}" --cpus "$cpus" --memory 512M ${iothread:+--iothread $iothread} \
         --cmdline "console=ttyS0 quiet panic=-1 root=/dev/vda disk_checks=$checks" "$@"; then
         check_mode "$cache"
         check_engine "$engine"
@@ -153,6 +162,12 @@ group_cache() {
 group_engine() {
     boot verify 2 none native aio=native
     boot verify 2 none threads aio=threads
+}
+
+# The look before each sleep ends at any moment of the guest's pauses.
+group_polling() {
+    iothread=poll=fixed,max=200us
+    boot verify,pauses 2 none io_uring
 }
 
 # Where io_uring is forbidden another engine is chosen, and offers the same features.

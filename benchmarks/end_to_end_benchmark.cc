@@ -1,5 +1,6 @@
 // The whole way of an I/O: boots the measuring guest in this process through the public API, one
-// job a case, on a null disk, a file in memory and a file on a disk.
+// job a case, on a null disk, a file in memory and a file on a disk. The case's last word is how
+// the I/O thread waits (--iothread poll=), the one before how the guest does.
 //
 // Rate and latencies are the guest's own, of its whole job. What an I/O cost (kicks, exits,
 // interrupts, system calls, CPU) is counted by the machine between two moments well within the job,
@@ -38,6 +39,7 @@ struct Case {
   const char* rw;
   int depth;
   const char* wait;
+  PollKind poll;
 };
 
 // Written in full, so that no read is answered from a hole.
@@ -156,6 +158,7 @@ absl::StatusOr<Result> Run(const Case& parameters) {
   config.memory = 256 << 20;
   config.console.output_fd = console.fd();
   config.disks = {MakeDisk(parameters.target)};
+  config.io_threads = {{.tuning = {.poll = {.kind = parameters.poll}}}};
   config.command_line = absl::StrFormat(
       "rw=%s bs=4k qd=%d wait=%s runtime=%dms warmup=%dms", parameters.rw, parameters.depth,
       parameters.wait, absl::ToInt64Milliseconds(kRuntime), absl::ToInt64Milliseconds(kWarmup));
@@ -228,10 +231,14 @@ bool RegisterAll() {
     for (const char* rw : {"randread", "randwrite"}) {
       for (const int depth : {1, 32}) {
         for (const char* wait : {"poll", "irq"}) {
-          const std::string name = absl::StrFormat("%s/%s/qd:%d/%s", target, rw, depth, wait);
-          benchmark::RegisterBenchmark(name.c_str(), EndToEnd, Case{target, rw, depth, wait})
-              ->UseManualTime()
-              ->Iterations(1);
+          for (const PollKind poll : {PollKind::kNever, PollKind::kAlways}) {
+            const std::string name =
+                absl::StrFormat("%s/%s/qd:%d/%s/%s", target, rw, depth, wait, PollKindName(poll));
+            benchmark::RegisterBenchmark(name.c_str(), EndToEnd,
+                                         Case{target, rw, depth, wait, poll})
+                ->UseManualTime()
+                ->Iterations(1);
+          }
         }
       }
     }

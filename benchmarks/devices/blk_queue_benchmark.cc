@@ -266,9 +266,8 @@ void BlkQueueRead(benchmark::State& state) {
   if (!rig.ok()) return state.SkipWithError("the queues cannot be made");
 
   // Until the idle queues are parked.
-  for (int i = 0; i < 100 && io_thread->stats().parked.Get() < shape.idle_queues; ++i) {
-    CostOf([&](Calls& calls) { rig.source().RunAll(calls); });
-  }
+  Calls settling(2000);
+  rig.source().RunAll(settling);
   Require(state, io_thread->stats().parked.Get() == shape.idle_queues, "a queue was not parked");
 
   const Cost driver = CostOfDriver(shape) / shape.batch;

@@ -6,8 +6,6 @@
 namespace ringside::benchmarks {
 namespace {
 
-// Threads have woken up, functions of shared libraries are found.
-constexpr uint64_t kSettling = 16;
 // Enough for what happens once in a while to average out; few where every instruction is a trap.
 constexpr uint64_t kCountedByProcessor = 2000;
 constexpr uint64_t kCountedBySteps = 2;
@@ -93,7 +91,7 @@ bool Calls::AtEdgeOfCounted() {
   switch (stage_) {
     case Stage::kStart:
       stage_ = Stage::kSettling;
-      left_ = kSettling - 1;
+      left_ = settling_ - 1;
       return true;
     case Stage::kSettling:
       stage_ = Stage::kMeasuring;

@@ -35,8 +35,9 @@ class Calls {
  public:
   // Timed: as often as the benchmark says.
   explicit Calls(benchmark::State& state) : state_(&state) {}
-  // Counted: a fixed number, after some that let things settle.
-  Calls() = default;
+  // Counted: a fixed number, after some that let things settle: threads wake up, functions of
+  // shared libraries are found.
+  explicit Calls(uint64_t settling = 16) : settling_(settling) {}
 
   // Before each operation: whether it is to be done.
   bool More() {
@@ -60,6 +61,7 @@ class Calls {
   void StopCounting();
 
   benchmark::State* const state_ = nullptr;
+  const uint64_t settling_ = 0;
   Stage stage_ = Stage::kStart;
   uint64_t left_ = 0;
   uint64_t allocations_ = 0;

@@ -106,6 +106,7 @@ absl::Status IoThreads::Start(IoThread::Waiter waiter) {
 absl::Status IoThreads::StartOne(Thread& thread, IoThread::Waiter waiter) {
   const IoThreadConfig& config = thread.config;
   RINGSIDE_ASSIGN_OR_RETURN(thread.io_thread, IoThread::Start(config.name, waiter, config.tuning));
+  if (config.cpus.empty()) return absl::OkStatus();  // its first turn need not be waited for
   absl::Status pinned;
   RunOnIoThread(*thread.io_thread, [&] { pinned = PinThisThread(config.cpus); });
   return pinned;

@@ -25,6 +25,12 @@ struct Segment {
   uint16_t region;  // which guest memory region it lies in: what a DMA address is made from
 };
 
+inline uint64_t TotalLength(std::span<const Segment> segments) {
+  uint64_t total = 0;
+  for (const Segment& segment : segments) total += segment.length;
+  return total;
+}
+
 enum class BlockOp : uint8_t { kRead, kWrite, kFlush, kDiscard, kWriteZeroes };
 
 struct BlockRequest {

@@ -10,12 +10,6 @@
 namespace ringside {
 namespace {
 
-uint64_t TotalOf(std::span<const Segment> segments) {
-  uint64_t total = 0;
-  for (const Segment& segment : segments) total += segment.length;
-  return total;
-}
-
 // Not by the C library's functions: as cancellation points these make four locked instructions a
 // call more.
 long Transfer(int fd, const BlockRequest& request, int flags) {
@@ -51,7 +45,7 @@ bool InlineServer::Takes(const BlockRequest& request) const {
       !target_.has_nowait(request.op).load(std::memory_order_relaxed))
     return false;
   if (request.segments.size() > kMostSegments) return false;
-  const uint64_t total = TotalOf(request.segments);
+  const uint64_t total = TotalLength(request.segments);
   return total != 0 && total <= kMostBytes && total <= target_.size &&
          request.offset <= target_.size - total;
 }
@@ -64,7 +58,7 @@ uint64_t InlineServer::Serve(BlockRequest& request) {
     return 0;
   }
   misses.skipped = 0;
-  const uint64_t total = TotalOf(request.segments);
+  const uint64_t total = TotalLength(request.segments);
   const long moved = Transfer(target_.fd.get(), request, nowait ? RWF_NOWAIT : 0);
   if (moved >= 0 && static_cast<uint64_t>(moved) == total) {
     misses.to_skip = 0;

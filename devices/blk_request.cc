@@ -31,12 +31,6 @@ struct Range {
 };
 static_assert(sizeof(Range) == 16);
 
-uint64_t Total(std::span<const Segment> segments) {
-  uint64_t total = 0;
-  for (const Segment& segment : segments) total += segment.length;
-  return total;
-}
-
 // Moves the first sizeof(T) bytes out of `segments`, however they are split (section 2.7.4.3).
 // False if there are fewer.
 template <typename T>
@@ -115,7 +109,7 @@ inline void Submit(const Parsing& it, BlockOp op, uint64_t sector) {
 }
 
 inline void Transfer(const Parsing& it, BlockOp op, uint64_t sector, std::span<Segment> data) {
-  const uint64_t bytes = data.size() == 1 ? data.front().length : Total(data);
+  const uint64_t bytes = data.size() == 1 ? data.front().length : TotalLength(data);
   if (op == BlockOp::kRead) it.parse.written += static_cast<uint32_t>(bytes);
   const BlockInfo& info = it.disk.info;
   if ((op == BlockOp::kWrite && info.read_only) || !Fits(info, sector, bytes)) {
@@ -135,7 +129,7 @@ void Flush(const Parsing& it) {
 
 void GetId(const Parsing& it, std::span<const Segment> data) {
   CopyId(it.disk, data);
-  it.parse.written += static_cast<uint32_t>(std::min<uint64_t>(Total(data), kBlkIdSize));
+  it.parse.written += static_cast<uint32_t>(std::min<uint64_t>(TotalLength(data), kBlkIdSize));
   Answer(it, BlkStatus::kOk);
 }
 

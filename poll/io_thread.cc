@@ -167,10 +167,16 @@ void IoThread::Quiet(Source& source) {
   source.notify_on_ = false;
 }
 
+// Whether it was not asked already. A fence and a look are due before anyone relies on it.
+bool IoThread::AskForSignal(Source& source) {
+  if (source.notify_on_) return false;
+  source.EnableNotify();
+  source.notify_on_ = true;
+  return true;
+}
+
 void IoThread::Park(Source& source) {
-  if (!source.notify_on_) {
-    source.EnableNotify();
-    source.notify_on_ = true;
+  if (AskForSignal(source)) {
     // As in PrepareToSleep.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (source.HasWork()) return;

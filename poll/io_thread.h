@@ -187,6 +187,7 @@ class IoThread {
   void AddSource(Source& source);
   void RemoveSource(Source& source);
   void Quiet(Source& source);
+  bool AskForSignal(Source& source);
   void Park(Source& source);
   void Unpark(Source& source);
 

@@ -24,11 +24,7 @@ bool IoThread::HasWork() {
 
 void IoThread::PrepareToSleep() {
   for (Source* source : sources_) {
-    for (; source != nullptr; source = source->next_) {
-      if (source->notify_on_) continue;
-      source->EnableNotify();
-      source->notify_on_ = true;
-    }
+    for (; source != nullptr; source = source->next_) AskForSignal(*source);
   }
   sleeping_.store(true, std::memory_order_seq_cst);  // pairs with the load in Post
   // Our stores above before the looks at the rings that follow: pairs with the barrier between the

@@ -9,22 +9,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "tests/support/cpus.h"
 
 namespace ringside {
 namespace {
 
+using testing::AllowedCpus;
 using ::testing::HasSubstr;
-
-// Those of this thread.
-std::vector<int> Allowed() {
-  cpu_set_t set;
-  sched_getaffinity(0, sizeof set, &set);
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
 
 std::string ErrorOf(const std::vector<int>& cpus) {
   const absl::Status status = CheckHostCpus(cpus);
@@ -33,12 +24,12 @@ std::string ErrorOf(const std::vector<int>& cpus) {
 }
 
 TEST(AffinityTest, WhatIsAllowedMayBeAskedFor) {
-  EXPECT_TRUE(CheckHostCpus(Allowed()).ok());
+  EXPECT_TRUE(CheckHostCpus(AllowedCpus()).ok());
   EXPECT_TRUE(CheckHostCpus({}).ok());
 }
 
 TEST(AffinityTest, SaysWhichCpuCannotBe) {
-  const int cpu = Allowed().front();
+  const int cpu = AllowedCpus().front();
   EXPECT_THAT(ErrorOf({cpu, 8000}), HasSubstr("CPU 8000 cannot be; this host has 0 to "));
   EXPECT_THAT(ErrorOf({1 << 20}), HasSubstr("CPU 1048576 cannot be"));
   EXPECT_THAT(ErrorOf({-1}), HasSubstr("CPU -1 cannot be"));
@@ -46,14 +37,14 @@ TEST(AffinityTest, SaysWhichCpuCannotBe) {
 }
 
 TEST(AffinityTest, AThreadIsKeptWhereItIsPinned) {
-  if (Allowed().size() < 2) GTEST_SKIP() << "this process may use one CPU only";
+  if (AllowedCpus().size() < 2) GTEST_SKIP() << "this process may use one CPU only";
   std::thread([] {
-    const std::vector<int> before = Allowed();
+    const std::vector<int> before = AllowedCpus();
     EXPECT_TRUE(PinThisThread({}).ok());
-    EXPECT_EQ(Allowed(), before);
+    EXPECT_EQ(AllowedCpus(), before);
     const std::vector<int> last = {before.back()};
     EXPECT_TRUE(PinThisThread(last).ok());
-    EXPECT_EQ(Allowed(), last);
+    EXPECT_EQ(AllowedCpus(), last);
     const std::vector<int> first = {before.front()};
     EXPECT_THAT(ErrorOf(first), HasSubstr("is not allowed to this process"));
   }).join();

@@ -10,27 +10,19 @@
 #include <thread>
 
 #include "base/status.h"
+#include "tests/support/cpus.h"
 #include "tests/support/test_disk.h"
 #include "tests/support/test_machine.h"
 
 namespace ringside {
 namespace {
 
+using testing::AllowedCpus;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::TempFile;
 
 constexpr uint64_t kMiB = 1 << 20;
-
-std::vector<int> AllowedCpus() {
-  cpu_set_t set;
-  sched_getaffinity(0, sizeof set, &set);
-  std::vector<int> cpus;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  }
-  return cpus;
-}
 
 // Of the one thread of this process with that name, the CPUs.
 std::vector<int> CpusOf(const std::string& name) {
@@ -40,11 +32,7 @@ std::vector<int> CpusOf(const std::string& name) {
     std::string found;
     comm >> found;
     if (found != name) continue;
-    cpu_set_t set;
-    sched_getaffinity(std::stoi(entry.path().filename()), sizeof set, &set);
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-    }
+    cpus = AllowedCpus(std::stoi(entry.path().filename()));
   }
   return cpus;
 }

@@ -1,5 +1,6 @@
 #include "poll/io_thread.h"
 
+#include <bit>
 #include <cerrno>
 
 #include "base/clock.h"
@@ -78,11 +79,11 @@ void IoThread::Post(Task& task) {
 }
 
 void IoThread::Loop() {
-  MeasureWaking();
+  StartPolicy();
   // Tasks posted before the stop are older than it in the mailbox, so they have run by then.
   while (!stop_) {
     stats_.turns.Add();
-    if (uring_ != nullptr) uring_->Reap();
+    if (uring_ != nullptr && uring_->Reap()) ready_ |= kCompletionRing;
     RunSources(Phase::kComplete);
     RunPosted();
     RunAlwaysReady();
@@ -110,6 +111,7 @@ void IoThread::RunSources(Phase phase) {
       continue;
     }
     source->last_work_turn_ = turn;
+    ready_ |= source->ready_bit_;
     Quiet(*source);
     source->Run();
   }
@@ -130,6 +132,7 @@ absl::Status IoThread::Attach(Source& source, Phase phase) {
   source.phase_ = phase;
   source.notify_on_ = true;
   source.parked_ = false;
+  source.ready_bit_ = NextReadyBit();
   AddSource(source);
   return absl::OkStatus();
 }
@@ -143,6 +146,13 @@ void IoThread::Detach(Source& source) {
   } else {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, source.wake_fd_, nullptr);
   }
+}
+
+// Beyond 63 sources some share one.
+uint64_t IoThread::NextReadyBit() {
+  next_ready_bit_ = std::rotl(next_ready_bit_, 1);
+  if (next_ready_bit_ == kCompletionRing) next_ready_bit_ <<= 1;
+  return next_ready_bit_;
 }
 
 void IoThread::AddSource(Source& source) {
@@ -221,7 +231,7 @@ bool IoThread::HookList::Run() {
 
 void IoThread::SetPoll(const PollConfig& poll) {
   policy_ = PollPolicy::Create(poll);
-  if (wake_ns_ == 0) MeasureWaking();
+  StartPolicy();
 }
 
 void IoThread::RunPosted() {

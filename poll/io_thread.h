@@ -29,6 +29,7 @@
 #include "base/counter.h"
 #include "base/fd.h"
 #include "poll/policy.h"
+#include "poll/sleep_meter.h"
 #include "poll/source.h"
 #include "poll/uring.h"
 
@@ -107,10 +108,14 @@ struct IoThreadStats {
   Counter spin_used_ns;    // time spent looking when something came
   Counter spin_wasted_ns;  // time spent looking when nothing did
   Counter spin_limit_ns;   // no count: for how long the last wait would look
-  Counter sleeps;
-  Counter wake_ups;  // as many, or one less while it sleeps
-  Counter wake_ns;   // no count: what waking the thread takes at least
-  Counter parked;    // sources that fell silent and are no longer looked at
+  Counter dozes;           // waits that began with a sleep by a timer
+  Counter doze_ends;       // of those, the ones that the timer ended
+  Counter preempted;       // times another thread had the CPU for long while this one looked
+  Counter sleeps;          // dozes too
+  Counter wake_ups;        // as many, or one less while it sleeps
+  Counter wake_ns;         // no count: what waking the thread takes
+  Counter sleep_cpu_ns;    // no count: the CPU time of a sleep
+  Counter parked;          // sources that fell silent and are no longer looked at
   Counter unparked;
 };
 
@@ -176,6 +181,8 @@ class IoThread {
   friend class Source;
   // In epoll's data: the address of a source, and this; else that of an FdWatch, or 0 for wake_.
   static constexpr uint64_t kSourceTag = 1;
+  static constexpr int64_t kForever = PollPolicy::kForever;
+  static constexpr uint64_t kCompletionRing = 1;  // in WaitOutcome::ready
 
   IoThread(UniqueFd epoll, EventFd wake, const IoThreadTuning& tuning);
   absl::Status StartUring();
@@ -186,21 +193,28 @@ class IoThread {
   void RunAlwaysReady();
   void AddSource(Source& source);
   void RemoveSource(Source& source);
+  uint64_t NextReadyBit();
   void Quiet(Source& source);
   bool AskForSignal(Source& source);
   void Park(Source& source);
   void Unpark(Source& source);
 
-  void MeasureWaking();
+  void MeasureSleeping();
+  void StartPolicy();
+  void PassOnSleepCost();
   void WaitForWork();
-  bool Spin(Waiting what, int64_t spin_ns, int64_t start_ns);
+  void Learn();
+  void EndSleep();
+  bool Doze(int64_t doze_ns);
+  bool Spin(int64_t spin_ns);
   void QuietSources();
-  void Sleep();
+  void MeasuredSleep();
+  bool Sleep(int64_t timeout_ns = kForever);
   void PrepareToSleep();
   bool HasWork();
-  void Wait(bool may_sleep);
+  void StayAwake();
   bool LookAtEpoll();
-  bool RunOneWatch(int timeout_ms);
+  bool RunOneWatch(int64_t timeout_ns);
 
   const UniqueFd epoll_;
   const EventFd wake_;
@@ -220,7 +234,11 @@ class IoThread {
   HookList publish_hooks_;
   HookList submit_hooks_;
   uint64_t in_flight_ = 0;
-  int64_t wake_ns_ = 0;  // what waking this thread takes at least
+  SleepMeter sleep_meter_{{}};
+  WaitOutcome wait_;       // the last one
+  bool to_learn_ = false;  // from it
+  uint64_t ready_ = 0;     // who had work since it ended, as in WaitOutcome
+  uint64_t next_ready_bit_ = kCompletionRing;
   IoThreadStats stats_;
   bool stop_ = false;
   std::thread thread_;

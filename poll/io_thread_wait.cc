@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <sys/prctl.h>
+#include <utility>
 
 #include "base/clock.h"
 #include "poll/io_thread.h"
@@ -33,57 +34,108 @@ void IoThread::PrepareToSleep() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
 }
 
-// How late a timer wakes this thread on a processor that may have gone idle: the least of a few.
-void IoThread::MeasureWaking() {
-  if (policy_ == nullptr) return;
+// First figures of what sleeping costs: the least of a few short sleeps on a processor that may
+// have gone idle.
+void IoThread::MeasureSleeping() {
   constexpr int64_t kSleepNs = 50'000;
   prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would be what is measured
-  wake_ns_ = INT64_MAX;
+  SleepCost least = {.wake_ns = INT64_MAX, .cpu_ns = INT64_MAX};
   for (int round = 0; round < 5; ++round) {
+    const int64_t cpu_ns = ThreadCpuNs();
     const int64_t start_ns = MonotonicNs();
     const timespec sleep = {.tv_sec = 0, .tv_nsec = kSleepNs};
     nanosleep(&sleep, nullptr);
-    wake_ns_ = std::min(wake_ns_, std::max<int64_t>(0, MonotonicNs() - start_ns - kSleepNs));
+    const int64_t late_ns = MonotonicNs() - start_ns - kSleepNs;
+    least.wake_ns = std::min(least.wake_ns, std::max<int64_t>(0, late_ns));
+    least.cpu_ns = std::min(least.cpu_ns, ThreadCpuNs() - cpu_ns);
   }
-  stats_.wake_ns.Set(static_cast<uint64_t>(wake_ns_));
+  sleep_meter_ = SleepMeter(least);
+}
+
+void IoThread::StartPolicy() {
+  to_learn_ = false;
+  if (policy_ == nullptr) return;
+  if (sleep_meter_.cost().cpu_ns == 0) MeasureSleeping();
+  PassOnSleepCost();
+}
+
+void IoThread::PassOnSleepCost() {
+  const SleepCost& cost = sleep_meter_.cost();
+  stats_.wake_ns.Set(static_cast<uint64_t>(cost.wake_ns));
+  stats_.sleep_cpu_ns.Set(static_cast<uint64_t>(cost.cpu_ns));
+  policy_->SetSleepCost(cost);
 }
 
 void IoThread::WaitForWork() {
-  if (HasWork()) return Wait(false);
-  if (policy_ == nullptr) return Sleep();
-  const Waiting what = in_flight_ > 0 ? Waiting::kInFlight : Waiting::kIdle;
-  const int64_t spin_ns = policy_->SpinNs(what);
-  const int64_t start_ns = MonotonicNs();
-  stats_.spin_limit_ns.Set(static_cast<uint64_t>(spin_ns));
-  if (spin_ns > 0 && Spin(what, spin_ns, start_ns)) return Wait(false);
-  Sleep();
-  if (policy_ == nullptr) return;  // a watch may have taken it away
-  policy_->Observe(what, std::max<int64_t>(0, MonotonicNs() - start_ns - wake_ns_));
+  if (to_learn_) Learn();
+  if (HasWork()) return StayAwake();
+  if (policy_ == nullptr) {
+    Sleep();
+    return;
+  }
+  wait_ = {.what = in_flight_ > 0 ? Waiting::kInFlight : Waiting::kIdle, .start_ns = MonotonicNs()};
+  const WaitPlan plan = policy_->Plan(wait_.what, wait_.start_ns);
+  stats_.spin_limit_ns.Set(static_cast<uint64_t>(plan.spin_ns));
+  to_learn_ = true;
+  ready_ = 0;
+  if (plan.doze_ns > 0 && Doze(plan.doze_ns)) return EndSleep();
+  if (plan.spin_ns > 0 && Spin(plan.spin_ns)) return StayAwake();
+  MeasuredSleep();
+  EndSleep();
 }
 
-// Whether something came. A clock is read before and between looks only: after one that found
-// something, its 20 ns would be latency.
-bool IoThread::Spin(Waiting what, int64_t spin_ns, int64_t start_ns) {
-  constexpr int kLooksAClock = 8;           // reading it costs as much as a look or two
-  if (uring_ != nullptr) uring_->Submit();  // what was queued is on its way before anyone looks
+// Once it is known who had work, and what came is under way.
+void IoThread::Learn() {
+  to_learn_ = false;
+  wait_.ready = ready_;
+  policy_->Observe(wait_);
+}
+
+// Something came, and then it took a while to wake.
+void IoThread::EndSleep() {
+  const int64_t slept_ns = MonotonicNs() - wait_.start_ns - sleep_meter_.cost().wake_ns;
+  wait_.waited_ns = std::max(slept_ns, wait_.waited_ns);
+}
+
+// Sleeps until something comes or the time is over. Whether something came.
+bool IoThread::Doze(int64_t doze_ns) {
+  stats_.dozes.Add();
+  const int64_t start_ns = MonotonicNs();
+  if (Sleep(doze_ns)) return true;
+  stats_.doze_ends.Add();
+  const int64_t now_ns = MonotonicNs();
+  wait_.waited_ns = now_ns - wait_.start_ns;
+  sleep_meter_.Late(now_ns - start_ns - doze_ns);
+  if (policy_ != nullptr) PassOnSleepCost();  // a watch may have taken it away
+  return false;
+}
+
+// Whether something came. A clock is read between looks only: after one that found something, its
+// 20 ns would be latency, unless the spin was long enough for them not to matter.
+bool IoThread::Spin(int64_t spin_ns) {
+  constexpr int kLooksAClock = 8;            // reading it costs as much as a look or two
+  constexpr int64_t kLongNs = 20'000;        // a thousand times the price of a clock
+  constexpr int64_t kPreemptedNs = 500'000;  // less is an interrupt, or a thread that soon sleeps
+  if (uring_ != nullptr) uring_->Submit();   // what was queued is on its way before anyone looks
   QuietSources();
   stats_.spins.Add();
-  for (int64_t spun_ns = 0;; spun_ns = MonotonicNs() - start_ns) {
-    if (spun_ns >= spin_ns) {
-      stats_.spin_wasted_ns.Add(static_cast<uint64_t>(spun_ns));
-      return false;
-    }
-    bool hit = uring_ == nullptr && LookAtEpoll();
+  const int64_t start_ns = wait_.start_ns + wait_.waited_ns;
+  bool hit = false;
+  for (int64_t& spun_ns = wait_.spun_ns; !hit && spun_ns < spin_ns;) {
+    hit = uring_ == nullptr && LookAtEpoll();
     for (int look = 0; look < kLooksAClock && !hit; ++look) {
       __builtin_ia32_pause();
       hit = HasWork();
     }
-    if (!hit) continue;
-    stats_.spin_hits.Add();
-    stats_.spin_used_ns.Add(static_cast<uint64_t>(spun_ns));
-    if (policy_ != nullptr) policy_->Observe(what, spun_ns);
-    return true;
+    if (hit && spun_ns < kLongNs) break;
+    const int64_t before_ns = std::exchange(spun_ns, MonotonicNs() - start_ns);
+    wait_.preempted |= spun_ns - before_ns > kPreemptedNs;
   }
+  wait_.waited_ns += wait_.spun_ns;
+  stats_.preempted.Add(wait_.preempted ? 1 : 0);
+  stats_.spin_hits.Add(hit ? 1 : 0);
+  (hit ? stats_.spin_used_ns : stats_.spin_wasted_ns).Add(static_cast<uint64_t>(wait_.spun_ns));
+  return hit;
 }
 
 void IoThread::QuietSources() {
@@ -92,30 +144,49 @@ void IoThread::QuietSources() {
   }
 }
 
-void IoThread::Sleep() {
-  PrepareToSleep();
-  const bool may_sleep = !HasWork();
-  if (may_sleep) stats_.sleeps.Add();
-  Wait(may_sleep);
-  if (may_sleep) stats_.wake_ups.Add();
-  sleeping_.store(false, std::memory_order_relaxed);  // one wake-up too many at worst
+// Now and then one is measured: its CPU time by a clock, and what waking takes by a timer that cuts
+// it in two.
+void IoThread::MeasuredSleep() {
+  constexpr uint64_t kSleepsAMeasurement = 256;
+  constexpr int64_t kProbeNs = 50'000;
+  if (stats_.sleeps.Get() % kSleepsAMeasurement != 0) {
+    Sleep();
+    return;
+  }
+  if (Doze(kProbeNs)) return;
+  const int64_t cpu_ns = ThreadCpuNs();
+  Sleep();
+  sleep_meter_.Cpu(ThreadCpuNs() - cpu_ns);
 }
 
-void IoThread::Wait(bool may_sleep) {
-  if (uring_ == nullptr) {
-    if (may_sleep) {
-      RunOneWatch(-1);
-    } else {
-      LookAtEpoll();
-    }
-  } else if (epoll_listener_.fired) {
-    uring_->Submit();
-    RunOneWatch(0);
-  } else if (may_sleep) {
-    uring_->SubmitAndWait();
+// Whether something came before the time was over.
+bool IoThread::Sleep(int64_t timeout_ns) {
+  PrepareToSleep();
+  bool came = HasWork();
+  if (came) {
+    StayAwake();
   } else {
-    uring_->Submit();
+    stats_.sleeps.Add();
+    if (uring_ != nullptr) {
+      uring_->SubmitAndWait(timeout_ns);
+      came = HasWork();
+    } else {
+      came = RunOneWatch(timeout_ns);
+    }
+    stats_.wake_ups.Add();
   }
+  sleeping_.store(false, std::memory_order_relaxed);  // one wake-up too many at worst
+  return came;
+}
+
+// Passes on what was queued, and takes what came to the waiter, if anything.
+void IoThread::StayAwake() {
+  if (uring_ == nullptr) {
+    LookAtEpoll();
+    return;
+  }
+  uring_->Submit();
+  if (epoll_listener_.fired) RunOneWatch(0);
 }
 
 // A system call, so not in every turn: sources, tasks and hooks are found without it. Whether there
@@ -125,10 +196,13 @@ bool IoThread::LookAtEpoll() {
   return ++epoll_idle_ % kTurnsALook == 0 && RunOneWatch(0);
 }
 
-bool IoThread::RunOneWatch(int timeout_ms) {
+bool IoThread::RunOneWatch(int64_t timeout_ns) {
   // One event a call: a watch may disarm and destroy another one whose event would be next.
   epoll_event event;
-  const bool got = epoll_wait(epoll_.get(), &event, 1, timeout_ms) > 0;
+  const timespec timeout = {.tv_sec = timeout_ns / 1'000'000'000,
+                            .tv_nsec = timeout_ns % 1'000'000'000};
+  const bool got = epoll_pwait2(epoll_.get(), &event, 1,
+                                timeout_ns == kForever ? nullptr : &timeout, nullptr) > 0;
   // The ring told of the first event only: there may be more.
   epoll_listener_.fired = got && uring_ != nullptr;
   if (!got) return false;

@@ -2,15 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+
+#include "poll/cost_policy.h"
 
 namespace ringside {
 namespace {
 
+constexpr int64_t kFirstNs = 4000;  // what a limit grows to from nothing
+
 class ConstantPolicy final : public PollPolicy {
  public:
   explicit ConstantPolicy(int64_t spin_ns) : spin_ns_(spin_ns) {}
-  int64_t SpinNs(Waiting) const override { return spin_ns_; }
-  void Observe(Waiting, int64_t) override {}
+  WaitPlan Plan(Waiting, int64_t) override { return {.spin_ns = spin_ns_}; }
+  void Observe(const WaitOutcome&) override {}
 
  private:
   const int64_t spin_ns_;
@@ -23,12 +28,14 @@ class GrowShrinkPolicy final : public PollPolicy {
  public:
   explicit GrowShrinkPolicy(const PollConfig& config) : config_(config) {}
 
-  int64_t SpinNs(Waiting what) const override { return limits_ns_[static_cast<size_t>(what)]; }
+  WaitPlan Plan(Waiting what, int64_t) override {
+    return {.spin_ns = limits_ns_[static_cast<size_t>(what)]};
+  }
 
-  void Observe(Waiting what, int64_t waited_ns) override {
-    int64_t& limit_ns = limits_ns_[static_cast<size_t>(what)];
-    if (waited_ns <= limit_ns) return;
-    if (waited_ns > config_.max_ns) {
+  void Observe(const WaitOutcome& outcome) override {
+    int64_t& limit_ns = limits_ns_[static_cast<size_t>(outcome.what)];
+    if (outcome.waited_ns <= limit_ns) return;
+    if (outcome.waited_ns > config_.max_ns) {
       limit_ns = config_.shrink == 0 ? 0 : limit_ns / config_.shrink;
     } else {
       const int64_t grown = limit_ns == 0 ? kFirstNs : limit_ns * config_.grow;
@@ -37,13 +44,67 @@ class GrowShrinkPolicy final : public PollPolicy {
   }
 
  private:
-  static constexpr int64_t kFirstNs = 4000;
+  const PollConfig config_;
+  std::array<int64_t, kWaitings> limits_ns_ = {};
+};
+
+// What QEMU 11.1 does: a smoothed interval for each source, which grows while it is silent and is
+// forgotten beyond the longest limit; and one limit, which follows the longest interval of those
+// that had work, upwards at once where they are far apart, downwards step by step.
+class WeightedPolicy final : public PollPolicy {
+ public:
+  explicit WeightedPolicy(const PollConfig& config) : config_(config) {}
+
+  WaitPlan Plan(Waiting, int64_t) override { return {.spin_ns = limit_ns_}; }
+
+  void Observe(const WaitOutcome& outcome) override {
+    if (outcome.ready == 0) return;  // a task or a descriptor: no ring is the faster for it
+    known_ |= outcome.ready;
+    int64_t target_ns = 0;
+    for (uint64_t left = known_; left != 0; left &= left - 1) {
+      const int index = std::countr_zero(left);
+      int64_t& interval_ns = intervals_ns_[static_cast<size_t>(index)];
+      const bool was_ready = (outcome.ready >> index & 1) != 0;
+      Smooth(interval_ns, outcome.waited_ns, was_ready);
+      if (was_ready) target_ns = std::max(target_ns, interval_ns);
+    }
+    Follow(target_ns);
+  }
+
+ private:
+  void Smooth(int64_t& interval_ns, int64_t waited_ns, bool was_ready) const {
+    if (!was_ready) {
+      if (interval_ns != 0) interval_ns += waited_ns;
+    } else if (interval_ns == 0) {
+      interval_ns = waited_ns;
+    } else {
+      interval_ns += (waited_ns >> config_.weight) - (interval_ns >> config_.weight);
+    }
+    if (interval_ns >= config_.max_ns) interval_ns = 0;
+  }
+
+  void Follow(int64_t target_ns) {
+    if (target_ns > limit_ns_) {
+      const int64_t grown_ns = limit_ns_ == 0 ? kFirstNs : limit_ns_ * config_.grow;
+      limit_ns_ = std::min(std::max(target_ns, grown_ns), config_.max_ns);
+    } else if (config_.shrink == 0) {
+      limit_ns_ = target_ns == 0 ? 0 : limit_ns_;
+    } else if (target_ns < limit_ns_ / config_.shrink) {
+      limit_ns_ /= config_.shrink;
+    }
+  }
 
   const PollConfig config_;
-  std::array<int64_t, 2> limits_ns_ = {};  // by Waiting
+  uint64_t known_ = 0;  // sources that ever had work
+  std::array<int64_t, 64> intervals_ns_ = {};
+  int64_t limit_ns_ = 0;
 };
 
 }  // namespace
+
+const char* WaitingName(Waiting what) {
+  return what == Waiting::kIdle ? "idle" : "in flight";
+}
 
 const char* PollKindName(PollKind kind) {
   switch (kind) {
@@ -55,6 +116,10 @@ const char* PollKindName(PollKind kind) {
       return "fixed";
     case PollKind::kGrowShrink:
       return "grow-shrink";
+    case PollKind::kWeighted:
+      return "weighted";
+    case PollKind::kCost:
+      return "cost";
   }
   return "unknown";
 }
@@ -69,6 +134,10 @@ std::unique_ptr<PollPolicy> PollPolicy::Create(const PollConfig& config) {
       return std::make_unique<ConstantPolicy>(config.max_ns);
     case PollKind::kGrowShrink:
       return std::make_unique<GrowShrinkPolicy>(config);
+    case PollKind::kWeighted:
+      return std::make_unique<WeightedPolicy>(config);
+    case PollKind::kCost:
+      return std::make_unique<CostPolicy>(config);
   }
   return nullptr;
 }

@@ -1,5 +1,6 @@
-// How long an I/O thread keeps looking at its rings before it goes to sleep. Pure logic: no clock,
-// no thread, so that a recorded trace of waits can drive it.
+// How an I/O thread waits: how long it keeps looking at its rings before it goes to sleep, and
+// whether it first dozes, by a timer, until shortly before something is due. Pure logic: no clock,
+// no thread, so that a recorded trace of waits can drive it (benchmarks/poll_simulator).
 //
 // A wait lasts from the moment there was nothing left to do to the next event. Neither time spent
 // working is in it, nor, if the thread slept, what it took to wake it: that would make every short
@@ -18,31 +19,66 @@ enum class PollKind {
   kAlways,      // never sleeps
   kFixed,       // looks for `max_ns`
   kGrowShrink,  // looks for as long as has paid lately, up to `max_ns`
+  kWeighted,    // looks for as long as the busiest source's waits have been, up to `max_ns`
+  kCost,        // looks, dozes or sleeps as costs least
 };
 const char* PollKindName(PollKind kind);
 
 struct PollConfig {
   PollKind kind = PollKind::kNever;
+  // Of kFixed, kGrowShrink and kWeighted.
   int64_t max_ns = 32'000;
-  // Of kGrowShrink: factors by which the limit changes. A shrink of 0 goes back to nothing: one
-  // late wait then loses all that was learned, which is why QEMU 11.1 left it for 2.
+  // Of kGrowShrink and kWeighted: factors by which the limit changes. A shrink of 0 goes back to
+  // nothing: one late wait then loses all that was learned, which is why QEMU 11.1 left it for 2.
   uint32_t grow = 2;
   uint32_t shrink = 2;
+  // Of kWeighted: a new wait counts for 1 / 2^weight.
+  uint32_t weight = 3;
+  // Of kCost: what a nanosecond of CPU time is worth, in nanoseconds of latency.
+  double price = 1.0;
+  // Of kCost: the share of a CPU that looking in vain or not may take. 1: all of it.
+  double cpu_max = 1.0;
 };
 
 // What is waited for. With requests in flight it is a completion most of the time, else a new
 // request: two very different waits that alternate at depth 1, so each is learned by itself.
 enum class Waiting { kIdle, kInFlight };
+inline constexpr int kWaitings = 2;
+const char* WaitingName(Waiting what);
+
+// What sleeping costs instead of looking.
+struct SleepCost {
+  int64_t wake_ns = 0;  // latency: from the event until the thread runs
+  int64_t cpu_ns = 0;   // CPU time: of asking for signals, going to sleep and waking
+};
+
+// In this order: the thread sleeps for `doze_ns` unless something comes, looks for `spin_ns`,
+// sleeps until something comes.
+struct WaitPlan {
+  int64_t doze_ns = 0;
+  int64_t spin_ns = 0;
+};
+
+struct WaitOutcome {
+  Waiting what = Waiting::kIdle;
+  bool preempted = false;  // another thread had the CPU for long while this one looked
+  int64_t start_ns = 0;
+  int64_t waited_ns = 0;
+  int64_t spun_ns = 0;  // CPU time spent looking
+  uint64_t ready = 0;   // who had work then: bit 0 is the completion ring, others are sources
+};
 
 class PollPolicy {
  public:
   static constexpr int64_t kForever = INT64_MAX;
 
   virtual ~PollPolicy() = default;
-  // How long to look before sleeping, in this wait.
-  virtual int64_t SpinNs(Waiting what) const = 0;
-  // A wait is over: how long it was.
-  virtual void Observe(Waiting what, int64_t waited_ns) = 0;
+  // For the wait that begins at `now_ns`.
+  virtual WaitPlan Plan(Waiting what, int64_t now_ns) = 0;
+  // That wait is over. Each Plan is followed by one Observe, or none if the policy changes.
+  virtual void Observe(const WaitOutcome& outcome) = 0;
+  // As measured anew.
+  virtual void SetSleepCost(const SleepCost&) {}
 
   // Null for kNever.
   static std::unique_ptr<PollPolicy> Create(const PollConfig& config);

@@ -45,6 +45,7 @@ class Source : private EventfdListener {
   bool notify_on_ = true;
   bool parked_ = false;
   uint64_t last_work_turn_ = 0;
+  uint64_t ready_bit_ = 0;  // in WaitOutcome::ready
   Source* next_ = nullptr;
 };
 

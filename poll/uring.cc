@@ -192,15 +192,16 @@ bool Uring::HasCompletions() const {
   return io_uring_cq_ready(&ring_) != 0 || KernelHoldsCompletions();
 }
 
-void Uring::Reap() {
+bool Uring::Reap() {
   if (KernelHoldsCompletions()) {
     enters_.Add();
     io_uring_get_events(&ring_);
   }
   // As many as there are now: what their handlers start is for the next turn.
-  for (unsigned ready = io_uring_cq_ready(&ring_); ready > 0; --ready) {
+  const unsigned ready = io_uring_cq_ready(&ring_);
+  for (unsigned left = ready; left > 0; --left) {
     io_uring_cqe* next = nullptr;
-    if (io_uring_peek_cqe(&ring_, &next) != 0) return;
+    if (io_uring_peek_cqe(&ring_, &next) != 0) break;
     const uint64_t data = next->user_data;
     const int32_t result = next->res;
     const uint32_t flags = next->flags;
@@ -212,6 +213,7 @@ void Uring::Reap() {
       reinterpret_cast<UringOp*>(data)->Complete(result);
     }
   }
+  return ready > 0;
 }
 
 void Uring::Submit() {
@@ -221,11 +223,18 @@ void Uring::Submit() {
   io_uring_submit(&ring_);
 }
 
-void Uring::SubmitAndWait() {
+void Uring::SubmitAndWait(int64_t timeout_ns) {
   PushWatches();
   if (watches_changed_) return Submit();  // a write to one that is not armed would wake nobody
   enters_.Add();
-  io_uring_submit_and_wait(&ring_, 1);
+  if (timeout_ns == kForever) {
+    io_uring_submit_and_wait(&ring_, 1);
+    return;
+  }
+  __kernel_timespec timeout = {.tv_sec = timeout_ns / 1'000'000'000,
+                               .tv_nsec = timeout_ns % 1'000'000'000};
+  io_uring_cqe* first = nullptr;
+  io_uring_submit_and_wait_timeout(&ring_, &first, 1, &timeout, nullptr);
 }
 
 }  // namespace ringside

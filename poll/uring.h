@@ -58,12 +58,14 @@ class Uring {
 
   // A look at memory: whether Reap would find something.
   bool HasCompletions() const;
-  // Runs what has completed. No system call, unless the kernel holds completions back.
-  void Reap();
+  // Runs what has completed, and says whether there was anything. No system call, unless the kernel
+  // holds completions back.
+  bool Reap();
   // One system call if anything is queued.
   void Submit();
-  // Submits, and sleeps until something has completed.
-  void SubmitAndWait();
+  static constexpr int64_t kForever = INT64_MAX;
+  // Submits, and sleeps until something has completed or, ns, the time is over.
+  void SubmitAndWait(int64_t timeout_ns = kForever);
 
   // io_uring_enter calls.
   uint64_t enters() const { return enters_.Get(); }

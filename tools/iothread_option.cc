@@ -27,8 +27,8 @@ absl::Status SetId(IoThreadConfig& config, const std::string& value) {
 
 absl::Status SetPoll(IoThreadConfig& config, const std::string& value) {
   std::vector<std::string> names;
-  for (const PollKind kind :
-       {PollKind::kNever, PollKind::kAlways, PollKind::kFixed, PollKind::kGrowShrink}) {
+  for (const PollKind kind : {PollKind::kNever, PollKind::kAlways, PollKind::kFixed,
+                              PollKind::kGrowShrink, PollKind::kWeighted, PollKind::kCost}) {
     names.emplace_back(PollKindName(kind));
     if (names.back() != value) continue;
     config.tuning.poll.kind = kind;
@@ -48,23 +48,64 @@ absl::Status SetMax(IoThreadConfig& config, const std::string& value) {
   return absl::OkStatus();
 }
 
-absl::Status SetFactor(const char* key, uint32_t least, const std::string& value, uint32_t& to) {
-  uint32_t number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-  if (error != std::errc() || end != value.data() + value.size() || number < least ||
-      number > kMaxFactor) {
-    return BadInput("--iothread %s='%s' cannot be; give %d to %d", key, value, least, kMaxFactor);
+// Unset: `text` as a whole is none.
+template <typename Number>
+std::optional<Number> ParseNumber(std::string_view text) {
+  Number number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return number;
+}
+
+struct Range {
+  uint32_t least, most;
+};
+
+absl::Status SetWhole(const char* key, Range range, const std::string& value, uint32_t& to) {
+  const auto number = ParseNumber<uint32_t>(value);
+  if (!number || *number < range.least || *number > range.most) {
+    return BadInput("--iothread %s='%s' cannot be; give %d to %d", key, value, range.least,
+                    range.most);
   }
-  to = number;
+  to = *number;
   return absl::OkStatus();
 }
 
 absl::Status SetGrow(IoThreadConfig& config, const std::string& value) {
-  return SetFactor("grow", 2, value, config.tuning.poll.grow);
+  return SetWhole("grow", {2, kMaxFactor}, value, config.tuning.poll.grow);
 }
 
 absl::Status SetShrink(IoThreadConfig& config, const std::string& value) {
-  return SetFactor("shrink", 0, value, config.tuning.poll.shrink);
+  return SetWhole("shrink", {0, kMaxFactor}, value, config.tuning.poll.shrink);
+}
+
+absl::Status SetWeight(IoThreadConfig& config, const std::string& value) {
+  return SetWhole("weight", {0, kMaxPollWeight}, value, config.tuning.poll.weight);
+}
+
+absl::Status SetPrice(IoThreadConfig& config, const std::string& value) {
+  const auto price = ParseNumber<double>(value);
+  if (!price || !(*price > 0 && *price <= kMaxPollPrice)) {
+    return BadInput("--iothread price='%s' cannot be; give more than 0, up to %g, such as 1.0",
+                    value, kMaxPollPrice);
+  }
+  config.tuning.poll.price = *price;
+  return absl::OkStatus();
+}
+
+absl::Status SetCpuMax(IoThreadConfig& config, const std::string& value) {
+  std::optional<double> percent;
+  if (value.ends_with('%')) {
+    percent = ParseNumber<double>(std::string_view(value).substr(0, value.size() - 1));
+  }
+  if (!percent || !(*percent > 0 && *percent <= 100)) {
+    return BadInput(
+        "--iothread cpu-max='%s' cannot be; give a share of a CPU of more than 0%%, up to 100%%, "
+        "such as 20%%",
+        value);
+  }
+  config.tuning.poll.cpu_max = *percent / 100;
+  return absl::OkStatus();
 }
 
 absl::Status SetSignal(IoThreadConfig& config, const std::string& value) {
@@ -87,9 +128,11 @@ struct Key {
   const char* name;
   Setter set;
 };
-constexpr std::array kKeys = {
-    Key{"id", SetId},         Key{"poll", SetPoll},     Key{"max", SetMax}, Key{"grow", SetGrow},
-    Key{"shrink", SetShrink}, Key{"signal", SetSignal}, Key{"cpu", SetCpu}};
+constexpr std::array kKeys = {Key{"id", SetId},         Key{"poll", SetPoll},
+                              Key{"max", SetMax},       Key{"grow", SetGrow},
+                              Key{"shrink", SetShrink}, Key{"weight", SetWeight},
+                              Key{"price", SetPrice},   Key{"cpu-max", SetCpuMax},
+                              Key{"signal", SetSignal}, Key{"cpu", SetCpu}};
 
 absl::Status SetField(IoThreadConfig& config, const KeyValue& field) {
   std::vector<std::string> names;

@@ -1,4 +1,5 @@
-// The --iothread option: "id=NAME,poll=POLICY,max=TIME,grow=N,shrink=N,signal=WHEN,cpu=CPUS".
+// The --iothread option: "id=NAME,poll=POLICY,max=TIME,grow=N,shrink=N,weight=N,price=X,cpu-max=N%,
+// signal=WHEN,cpu=CPUS".
 #pragma once
 
 #include <string>

@@ -3,9 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/time.h"
 #include "base/size.h"
-#include "poll/policy.h"
+#include "tools/poll_settings.h"
 
 namespace ringside {
 namespace {
@@ -22,26 +21,11 @@ void AppendQueue(std::string& table, const std::string& name, const QueueStatist
 
 // As it is written on the command line.
 std::string Settings(const IoThreadStatistics& thread) {
-  std::string text = "poll=" + thread.poll;
-  const bool grows = thread.poll == PollKindName(PollKind::kGrowShrink);
-  if (grows || thread.poll == PollKindName(PollKind::kFixed)) {
-    text += ",max=" + absl::FormatDuration(absl::Nanoseconds(thread.poll_max_ns));
-  }
-  if (grows) {
-    absl::StrAppendFormat(&text, ",grow=%d,shrink=%d", thread.poll_grow, thread.poll_shrink);
-  }
-  text += ",signal=" + thread.signal;
+  std::string text = PollText(thread.poll) + ",signal=" + thread.signal;
   for (size_t i = 0; i < thread.cpus.size(); ++i) {
     absl::StrAppendFormat(&text, "%s%d", i == 0 ? ",cpu=" : "+", thread.cpus[i]);
   }
   return text;
-}
-
-Json PollJson(const IoThreadStatistics& thread) {
-  return {{"kind", thread.poll},
-          {"max_ns", thread.poll_max_ns},
-          {"grow", thread.poll_grow},
-          {"shrink", thread.poll_shrink}};
 }
 
 Json QueueJson(const QueueStatistics& queue) {
@@ -90,10 +74,12 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     absl::StrAppendFormat(&table,
                           "I/O thread %s (%s, %s): %d turns, %d spins (%d hits, %d ms used, %d ms "
-                          "wasted), %d sleeps, %d wake-ups, %d queues parked, %d io_uring_enter\n",
+                          "wasted, %d preempted), %d dozes (%d to their end), %d sleeps, %d "
+                          "wake-ups, %d queues parked, %d io_uring_enter\n",
                           thread.name, thread.waiter, Settings(thread), thread.turns, thread.spins,
                           thread.spin_hits, thread.spin_used_ns / 1'000'000,
-                          thread.spin_wasted_ns / 1'000'000, thread.sleeps, thread.wake_ups,
+                          thread.spin_wasted_ns / 1'000'000, thread.preempted, thread.dozes,
+                          thread.doze_ends, thread.sleeps, thread.wake_ups,
                           thread.parked - thread.unparked, thread.io_uring_enters);
   }
   for (size_t id = 0; id < statistics.vcpus.size(); ++id) {
@@ -128,7 +114,7 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     json["io_threads"].push_back({{"name", thread.name},
                                   {"waiter", thread.waiter},
-                                  {"poll", PollJson(thread)},
+                                  {"poll", PollJson(thread.poll)},
                                   {"signal", thread.signal},
                                   {"cpus", thread.cpus},
                                   {"turns", thread.turns},
@@ -137,7 +123,11 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                                   {"spin_used_ns", thread.spin_used_ns},
                                   {"spin_wasted_ns", thread.spin_wasted_ns},
                                   {"spin_limit_ns", thread.spin_limit_ns},
+                                  {"dozes", thread.dozes},
+                                  {"doze_ends", thread.doze_ends},
+                                  {"preempted", thread.preempted},
                                   {"wake_ns", thread.wake_ns},
+                                  {"sleep_cpu_ns", thread.sleep_cpu_ns},
                                   {"sleeps", thread.sleeps},
                                   {"wake_ups", thread.wake_ups},
                                   {"parked", thread.parked},

@@ -25,19 +25,27 @@ absl::Status CheckPoll(const std::string& name, const PollConfig& poll) {
     return BadInput("I/O thread '%s': a limit that grows by %d does not grow; give 2 or more", name,
                     poll.grow);
   }
+  if (poll.weight > kMaxPollWeight) {
+    return BadInput("I/O thread '%s': a weight of %d cannot be; give 0 to %d", name, poll.weight,
+                    kMaxPollWeight);
+  }
+  if (!(poll.price > 0 && poll.price <= kMaxPollPrice)) {
+    return BadInput("I/O thread '%s': CPU time cannot be worth %g; give more than 0, up to %g",
+                    name, poll.price, kMaxPollPrice);
+  }
+  if (!(poll.cpu_max > 0 && poll.cpu_max <= 1)) {
+    return BadInput("I/O thread '%s': polling cannot take %g of a CPU; give more than 0, up to 1",
+                    name, poll.cpu_max);
+  }
   return absl::OkStatus();
 }
 
 IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread) {
   const IoThreadStats& stats = io_thread.stats();
   const Uring* uring = io_thread.uring();
-  const PollConfig& poll = config.tuning.poll;
   return {.name = config.name,
           .waiter = uring != nullptr ? "io_uring" : "epoll",
-          .poll = PollKindName(poll.kind),
-          .poll_max_ns = poll.max_ns,
-          .poll_grow = poll.grow,
-          .poll_shrink = poll.shrink,
+          .poll = config.tuning.poll,
           .signal = SignallingName(config.tuning.signalling),
           .cpus = config.cpus,
           .turns = stats.turns.Get(),
@@ -46,7 +54,11 @@ IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread
           .spin_used_ns = stats.spin_used_ns.Get(),
           .spin_wasted_ns = stats.spin_wasted_ns.Get(),
           .spin_limit_ns = stats.spin_limit_ns.Get(),
+          .dozes = stats.dozes.Get(),
+          .doze_ends = stats.doze_ends.Get(),
+          .preempted = stats.preempted.Get(),
           .wake_ns = stats.wake_ns.Get(),
+          .sleep_cpu_ns = stats.sleep_cpu_ns.Get(),
           .sleeps = stats.sleeps.Get(),
           .wake_ups = stats.wake_ups.Get(),
           .parked = stats.parked.Get(),

@@ -15,6 +15,9 @@
 
 namespace ringside {
 
+inline constexpr uint32_t kMaxPollWeight = 63;
+inline constexpr double kMaxPollPrice = 1000;
+
 struct IoThreadConfig {
   // Letters, digits, '.', '-' and '_'; empty: the first free of "io0", "io1", ...
   std::string name;

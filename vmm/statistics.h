@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "devices/latency_trace.h"
+#include "poll/policy.h"
 
 namespace ringside {
 
@@ -51,9 +52,7 @@ struct IoThreadStatistics {
   std::string name;
   std::string waiter;  // "io_uring" or "epoll"
   // As set now.
-  std::string poll;  // the policy: "never", ...
-  int64_t poll_max_ns = 0;
-  uint32_t poll_grow = 0, poll_shrink = 0;
+  PollConfig poll;
   std::string signal;     // "early" or "batched"
   std::vector<int> cpus;  // of the host, where it is kept; empty: anywhere
 
@@ -63,7 +62,13 @@ struct IoThreadStatistics {
   uint64_t spin_used_ns = 0;
   uint64_t spin_wasted_ns = 0;
   uint64_t spin_limit_ns = 0;  // of the last wait: what the policy makes of its settings
-  uint64_t wake_ns = 0;        // what waking it takes at least; 0: not measured, as it never looks
+  uint64_t dozes = 0;          // sleeps by a timer
+  uint64_t doze_ends = 0;      // of those, the ones that the timer ended
+  uint64_t preempted = 0;      // times another thread had the CPU for long while this one looked
+  // What going to sleep costs: the latency of waking, and CPU time. 0: not measured, as it never
+  // looks.
+  uint64_t wake_ns = 0;
+  uint64_t sleep_cpu_ns = 0;
   uint64_t sleeps = 0;
   uint64_t wake_ups = 0;
   uint64_t parked = 0;  // sources that fell silent, and are watched by their eventfd alone

@@ -141,6 +141,20 @@ TEST_F(DiskCommandTest, QueuesGoToTheThreadsTheyAreMappedTo) {
   EXPECT_EQ(threads[1]["poll"]["kind"], "always");
 }
 
+TEST_F(DiskCommandTest, EveryPolicyServesADisk) {
+  for (const char* poll : {"poll=weighted,max=20us,weight=1", "poll=cost,price=2,cpu-max=50%"}) {
+    SCOPED_TRACE(poll);
+    const ProcessResult result = Run(
+        {"--iothread", poll, "--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--stats", "json"},
+        "disk=1 end=poweroff");
+    ASSERT_EQ(result.status, 0) << result.errors;
+    EXPECT_THAT(result.output, HasSubstr("guest: disk 0 ok "));
+    const nlohmann::json thread = nlohmann::json::parse(result.errors)["io_threads"][0];
+    EXPECT_GT(thread["spin_hits"], 0);
+    EXPECT_GT(thread["sleep_cpu_ns"], 0);
+  }
+}
+
 TEST_F(DiskCommandTest, RefusesWhatIsNoDisk) {
   ExpectDiskRefused("path=/nonexistent",
                     "disk '/nonexistent': No such file or directory; make one");

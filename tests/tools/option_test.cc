@@ -9,6 +9,7 @@
 #include "tools/disk_option.h"
 #include "tools/iothread_option.h"
 #include "tools/number_list.h"
+#include "tools/poll_settings.h"
 #include "tools/statistics_report.h"
 
 namespace ringside {
@@ -50,6 +51,32 @@ TEST(IoThreadOptionTest, EveryKeyIsTakenUp) {
   EXPECT_EQ(config->cpus, Numbers({0, 1, 3}));
 }
 
+TEST(IoThreadOptionTest, EveryPolicyIsTakenUp) {
+  for (const PollKind kind : {PollKind::kNever, PollKind::kAlways, PollKind::kFixed,
+                              PollKind::kGrowShrink, PollKind::kWeighted, PollKind::kCost}) {
+    const auto config = ParseIoThread(std::string("poll=") + PollKindName(kind));
+    ASSERT_TRUE(config.ok()) << config.status();
+    EXPECT_EQ(config->tuning.poll.kind, kind);
+  }
+}
+
+TEST(IoThreadOptionTest, KeysOfWeightedAndCostAreTakenUp) {
+  const auto weighted = ParseIoThread("poll=weighted,max=1us,grow=4,shrink=0,weight=63");
+  ASSERT_TRUE(weighted.ok()) << weighted.status();
+  EXPECT_EQ(weighted->tuning.poll.max_ns, 1000);
+  EXPECT_EQ(weighted->tuning.poll.grow, 4u);
+  EXPECT_EQ(weighted->tuning.poll.shrink, 0u);
+  EXPECT_EQ(weighted->tuning.poll.weight, 63u);
+  const auto cost = ParseIoThread("poll=cost,price=0.25,cpu-max=12.5%");
+  ASSERT_TRUE(cost.ok()) << cost.status();
+  EXPECT_EQ(cost->tuning.poll.price, 0.25);
+  EXPECT_EQ(cost->tuning.poll.cpu_max, 0.125);
+  const auto most = ParseIoThread("poll=cost,price=1000,cpu-max=100%");
+  ASSERT_TRUE(most.ok()) << most.status();
+  EXPECT_EQ(most->tuning.poll.price, 1000);
+  EXPECT_EQ(most->tuning.poll.cpu_max, 1);
+}
+
 TEST(IoThreadOptionTest, WhatIsLeftOutIsTheDefault) {
   const auto config = ParseIoThread("poll=never");
   ASSERT_TRUE(config.ok());
@@ -70,6 +97,18 @@ TEST(IoThreadOptionTest, SaysWhatIsWrong) {
   EXPECT_THAT(error("max=-1us"), HasSubstr("up to 1s"));
   EXPECT_THAT(error("grow=1"), HasSubstr("give 2 to 1000"));
   EXPECT_THAT(error("shrink=-1"), HasSubstr("give 0 to 1000"));
+  for (const char* text : {"weight=64", "weight=-1", "weight=x", "weight="}) {
+    EXPECT_THAT(error(text), HasSubstr("give 0 to 63")) << text;
+  }
+  for (const char* text : {"price=0", "price=-1", "price=1000.1", "price=nan", "price=inf",
+                           "price=cheap", "price=1x", "price="}) {
+    EXPECT_THAT(error(text), HasSubstr("give more than 0, up to 1000, such as 1.0")) << text;
+  }
+  for (const char* text : {"cpu-max=0%", "cpu-max=-1%", "cpu-max=101%", "cpu-max=20", "cpu-max=%",
+                           "cpu-max=nan%", "cpu-max=all%", "cpu-max="}) {
+    EXPECT_THAT(error(text), HasSubstr("up to 100%, such as 20%")) << text;
+  }
+  EXPECT_THAT(error("poll=wheighted"), HasSubstr("did you mean 'weighted'?"));
   EXPECT_THAT(error("signal=late"), HasSubstr("signal='late' is unknown; give early or batched"));
   EXPECT_THAT(error("cpu=first"), HasSubstr("cpu='first' is no list of CPUs; give such as 0-2+5"));
   EXPECT_THAT(error("id="), HasSubstr("id= is empty"));
@@ -122,15 +161,16 @@ TEST(CpuAffinityOptionTest, SaysWhatIsWrong) {
 MachineStatistics TwoThreads() {
   MachineStatistics statistics;
   statistics.disks = {{.path = "disk", .queues = {{.io_thread = "b"}}}};
-  statistics.io_threads = {{.name = "a", .waiter = "epoll", .poll = "never", .signal = "early"},
+  statistics.io_threads = {{.name = "a", .waiter = "epoll", .signal = "early"},
                            {.name = "b",
                             .waiter = "io_uring",
-                            .poll = "grow-shrink",
-                            .poll_max_ns = 50'000,
-                            .poll_grow = 2,
-                            .poll_shrink = 3,
+                            .poll = {.kind = PollKind::kGrowShrink, .max_ns = 50'000, .shrink = 3},
                             .signal = "batched",
-                            .cpus = {0, 3}}};
+                            .cpus = {0, 3},
+                            .dozes = 7,
+                            .doze_ends = 5,
+                            .preempted = 3,
+                            .sleep_cpu_ns = 1900}};
   return statistics;
 }
 
@@ -140,6 +180,7 @@ TEST(StatisticsReportTest, TheTableTellsThreadsAndTheirSettings) {
   EXPECT_THAT(table, HasSubstr("I/O thread a (epoll, poll=never,signal=early): "));
   EXPECT_THAT(table, HasSubstr("I/O thread b (io_uring, poll=grow-shrink,max=50us,grow=2,shrink=3,"
                                "signal=batched,cpu=0+3): "));
+  EXPECT_THAT(table, HasSubstr(", 3 preempted), 7 dozes (5 to their end), "));
 }
 
 TEST(StatisticsReportTest, TheJsonTellsThemToo) {
@@ -151,6 +192,34 @@ TEST(StatisticsReportTest, TheJsonTellsThemToo) {
             nlohmann::json::parse(R"({"kind":"grow-shrink","max_ns":50000,"grow":2,"shrink":3})"));
   EXPECT_EQ(thread["signal"], "batched");
   EXPECT_EQ(thread["cpus"], nlohmann::json::parse("[0,3]"));
+  EXPECT_EQ(thread["dozes"], 7);
+  EXPECT_EQ(thread["doze_ends"], 5);
+  EXPECT_EQ(thread["preempted"], 3);
+  EXPECT_EQ(thread["sleep_cpu_ns"], 1900);
+}
+
+TEST(PollSettingsTest, AreThoseThatTheKindLooksAt) {
+  const auto settings = [](PollKind kind) {
+    const PollConfig poll = {.kind = kind,
+                             .max_ns = 20'000,
+                             .grow = 3,
+                             .shrink = 4,
+                             .weight = 5,
+                             .price = 0.5,
+                             .cpu_max = 0.2};
+    return PollText(poll) + ' ' + PollJson(poll).dump();
+  };
+  EXPECT_EQ(settings(PollKind::kNever), R"(poll=never {"kind":"never"})");
+  EXPECT_EQ(settings(PollKind::kAlways), R"(poll=always {"kind":"always"})");
+  EXPECT_EQ(settings(PollKind::kFixed), R"(poll=fixed,max=20us {"kind":"fixed","max_ns":20000})");
+  EXPECT_EQ(settings(PollKind::kGrowShrink),
+            "poll=grow-shrink,max=20us,grow=3,shrink=4 "
+            R"({"kind":"grow-shrink","max_ns":20000,"grow":3,"shrink":4})");
+  EXPECT_EQ(settings(PollKind::kWeighted),
+            "poll=weighted,max=20us,grow=3,shrink=4,weight=5 "
+            R"({"kind":"weighted","max_ns":20000,"grow":3,"shrink":4,"weight":5})");
+  EXPECT_EQ(settings(PollKind::kCost),
+            R"(poll=cost,price=0.5,cpu-max=20% {"kind":"cost","price":0.5,"cpu_max":0.2})");
 }
 
 }  // namespace

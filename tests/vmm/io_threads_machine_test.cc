@@ -238,8 +238,8 @@ TEST_F(IoThreadsMachineTest, PollingIsChangedWhileTheGuestRuns) {
        ++i) {
     ASSERT_TRUE(machine->SetPoll("a", {.kind = kKinds[i % 4], .max_ns = 10'000 + i}).ok());
     const IoThreadStatistics thread = machine->Statistics().io_threads[0];
-    EXPECT_EQ(thread.poll, PollKindName(kKinds[i % 4]));
-    EXPECT_EQ(thread.poll_max_ns, 10'000 + i);
+    EXPECT_EQ(thread.poll.kind, kKinds[i % 4]);
+    EXPECT_EQ(thread.poll.max_ns, 10'000 + i);
   }
   ASSERT_TRUE(machine->SetPoll("a", {}).ok());
   EndWell(*machine);

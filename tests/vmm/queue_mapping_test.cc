@@ -1,6 +1,7 @@
 // I/O threads by name, and queues mapped to them.
 #include "vmm/queue_mapping.h"
 
+#include <cmath>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -87,17 +88,28 @@ TEST(IoThreadsTest, PollingIsChangedWhileTheyRunAndToldOf) {
       {.name = "a", .tuning = {.poll = {}, .signalling = Signalling::kBatched}}};
   const auto threads = *IoThreads::Create(configs);
   ASSERT_TRUE(threads->Start(IoThread::Waiter::kEpoll).ok());
-  EXPECT_EQ(threads->Statistics()[0].poll, "never");
+  EXPECT_EQ(threads->Statistics()[0].poll.kind, PollKind::kNever);
   EXPECT_EQ(threads->Statistics()[0].signal, "batched");
   EXPECT_EQ(threads->Statistics()[0].spins, 0u);
   ASSERT_TRUE(threads->SetPoll(0, {.kind = PollKind::kFixed, .max_ns = 1000}).ok());
   ASSERT_TRUE(SpinUntil([&] { return threads->Statistics()[0].spins > 0; }));
   const IoThreadStatistics now = threads->Statistics()[0];
-  EXPECT_EQ(now.poll, "fixed");
-  EXPECT_EQ(now.poll_max_ns, 1000);
+  EXPECT_EQ(now.poll.kind, PollKind::kFixed);
+  EXPECT_EQ(now.poll.max_ns, 1000);
+  EXPECT_GT(now.sleep_cpu_ns, 0u) << "measured before the first look";
   EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kGrowShrink, .grow = 0})),
               HasSubstr("I/O thread 'a': a limit that grows by 0 does not grow"));
-  EXPECT_EQ(threads->Statistics()[0].poll, "fixed") << "nothing of it was taken";
+  EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kWeighted, .weight = 64})),
+              HasSubstr("I/O thread 'a': a weight of 64 cannot be; give 0 to 63"));
+  for (const double price : {0.0, -1.0, 1001.0, std::nan("")}) {
+    EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kCost, .price = price})),
+                HasSubstr("give more than 0, up to 1000"));
+  }
+  for (const double cpu_max : {0.0, -0.1, 1.01, std::nan("")}) {
+    EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kCost, .cpu_max = cpu_max})),
+                HasSubstr("of a CPU; give more than 0, up to 1"));
+  }
+  EXPECT_EQ(threads->Statistics()[0].poll.kind, PollKind::kFixed) << "nothing of it was taken";
 }
 
 // ---- Mappings ----

@@ -68,6 +68,7 @@ struct IoThreadStatistics {
   // What going to sleep costs: the latency of waking, and CPU time. 0: not measured, as it never
   // looks.
   uint64_t wake_ns = 0;
+  uint64_t kick_ns = 0;
   uint64_t sleep_cpu_ns = 0;
   uint64_t sleeps = 0;
   uint64_t wake_ups = 0;

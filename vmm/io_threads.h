@@ -21,8 +21,8 @@ inline constexpr double kMaxPollPrice = 1000;
 struct IoThreadConfig {
   // Letters, digits, '.', '-' and '_'; empty: the first free of "io0", "io1", ...
   std::string name;
-  // Looks before it sleeps where that has paid lately; idle, it sleeps.
-  IoThreadTuning tuning = {.poll = {.kind = PollKind::kGrowShrink}};
+  // Looks before it sleeps where that pays; idle, it sleeps.
+  IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}};
   std::vector<int> cpus;  // of the host, where it may run; empty: anywhere
 };
 

@@ -30,7 +30,8 @@ class Front(unittest.TestCase):
 
     def test_between_its_spots_it_is_straight_and_beyond_them_level(self):
         line = [(10, 100), (20, 60), (40, 50)]
-        for cpu, latency in ((5, 100), (10, 100), (15, 80), (20, 60), (25, 57.5), (40, 50), (90, 50)):
+        for cpu, latency in ((5, 100), (10, 100), (15, 80), (20, 60), (25, 57.5), (40, 50),
+                             (90, 50)):
             self.assertAlmostEqual(front.latency_at(line, cpu), latency, msg=cpu)
 
     def test_the_distance_is_the_latency_at_the_same_processor_time(self):
@@ -66,7 +67,8 @@ class Front(unittest.TestCase):
 class Points(unittest.TestCase):
     def test_each_way_to_wait_is_asked_for(self):
         points, missing = find_points("--limits", "1,8", "--price", "0.5,2", "--qemu-aio", "native")
-        ways = [("Ringside no poll", "poll=never"), ("Ringside poll fixed 1us", "poll=fixed,max=1us"),
+        ways = [("Ringside no poll", "poll=never"),
+                ("Ringside poll fixed 1us", "poll=fixed,max=1us"),
                 ("Ringside poll fixed 8us", "poll=fixed,max=8us"),
                 ("Ringside poll 32us", "poll=grow-shrink,max=32us"),
                 ("Ringside poll weighted 32us", "poll=weighted,max=32us"),

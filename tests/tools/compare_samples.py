@@ -1,5 +1,5 @@
-"""What the tests of tools/compare have in common: a host with or without QEMU, and results.json of a
-run that never was."""
+"""What the tests of tools/compare have in common: a host with or without QEMU, and results.json of
+a run that never was."""
 
 import contextlib
 from unittest import mock

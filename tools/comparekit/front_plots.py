@@ -28,13 +28,20 @@ def draw(results, directory):
                           columns, panels, style)
 
 
+def _drawn_out(line):
+    """What is straight between two spots is none on an axis of logarithms."""
+    low, high = line[0][0], line[-1][0]
+    return [(cpu, front.latency_at(line, cpu))
+            for cpu in (low + (high - low) * step / 200 for step in range(201))]
+
+
 def _latency_against_cpu(axis, by_key, style, key, load):
     found = by_key.get(key, [])
     curve = sorted((standing for standing in found if standing.is_of_front),
                    key=lambda standing: standing.limit_us)
     if curve:
         look = style.of(replace(curve[0].row, name=_CURVE))
-        axis.plot(*zip(*front.front_of(curve)), color="#dddddd", linewidth=7, zorder=0)
+        axis.plot(*zip(*_drawn_out(front.front_of(curve))), color="#dddddd", linewidth=7, zorder=0)
         axis.plot(*zip(*(standing.spot for standing in curve)), label=_CURVE, **look)
         for standing in curve:
             axis.annotate(str(standing.limit_us or "never"), standing.spot, fontsize=7,

@@ -5,12 +5,13 @@ from . import front, sweep_table, table
 _LEGEND = f"""\
 CPU: what the VMM uses without its vCPU thread, what polling burns included; in percent of one
 processor, and an I/O. mean, p50, p99: latency, us; in the open loop from when a request was due.
-The front: Ringside polling never, and for a fixed time at most, those that no other of them beats in
-both CPU and mean latency. ÷ front: mean latency over the front's at the same CPU, between its points
-by straight lines; where the CPU is more than the front has a use for, over that as well. on it: both
-at most {front.TOLERANCE:g}, or more CPU for less latency. extra: of the latency that polling never adds to polling
-always, the share that is left. reached: of the arrivals asked for; where it is less than 1, latency
-is that of a queue that grows. kicks: the guest's, an I/O."""
+The front: Ringside polling never, and for a fixed time at most; of these, those that no other beats
+in both CPU and mean latency. ÷ front: mean latency over the front's at the same CPU, between its
+points by straight lines. CPU ÷ front: over the most that the front has a use for, where it is more.
+on it: both at most {front.TOLERANCE:g}, or more CPU for that much less latency. extra: of the
+latency that polling never adds to polling always, the share that is left. ÷ always: I/Os a second
+over polling always. reached: of the arrivals asked for; where it is less than 1, latency is that of
+a queue that grows. kicks: the guest's, an I/O."""
 _HEADER = ("CPU, %", "CPU, us", "mean", "spread", "p50", "p99", "÷ front", "CPU ÷ front", "on it",
            "extra", "kIOPS", "÷ always", "reached", "kicks")
 

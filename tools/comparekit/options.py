@@ -30,10 +30,10 @@ second against the limit, and what the I/O thread costs. With --rates also the o
 against the limit where requests come at random. Without options: some ten minutes."""
 
 FRONT_DESCRIPTION = """\
-Draws what latency a polling policy buys for what processor time: the same guest, file and jobs under
-Ringside, with the limit of poll=fixed swept (the front) and with each other policy beside it, and
-under QEMU, polling by default and not. One request in flight, and requests that come at --rates a
-second, at random (Poisson) and evenly; on a file and on a null backend with a service time. In
+Draws what latency a polling policy buys for what processor time: the same guest, file and jobs
+under Ringside, with the limit of poll=fixed swept (the front) and with each other policy beside it,
+and under QEMU, polling by default and not. One request in flight, and requests that come at --rates
+a second, at random (Poisson) and evenly; on a file and on a null backend with a service time. In
 interleaved rounds, each run on a quiet machine. Prints how far poll=cost is from the front, and
 writes results.json, table.md and plots to build/compare/DATE/. Without options: some ten minutes;
 more rounds, with --minutes for them, tell 5% more surely."""

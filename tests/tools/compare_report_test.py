@@ -9,12 +9,7 @@ from unittest import mock
 
 from comparekit import plots, summary, table, targets
 from comparekit.common import BadInput
-
-
-def job(**changes):
-    line = {"qd": 1, "rate": 0, "iops": 2000,
-            "latency_ns": {"p50": 2000, "p99": 5000, "p999": 6000}}
-    return {**line, **changes}
+from compare_samples import job, results_of, sample
 
 
 def results():
@@ -28,24 +23,20 @@ def results():
     samples = []
     for number in range(2):
         for name, family in names:
-            jobs = [{**job(qd=depth), "iops": speed[name] * depth + 2000 * number,
-                     "cpu_ns_per_io": 9000, "kicks_per_io": 0.5}
+            jobs = [job(qd=depth, iops=speed[name] * depth + 2000 * number, cpu_ns_per_io=9000,
+                        host_cpu_ns_per_io=4000)
                     for depth in (1, 32) if depth == 1 or name != "host psync"]
-            if family != "host":
-                jobs = [{**found, "host_cpu_ns_per_io": 4000} for found in jobs]
-            samples.append({"target": "disk", "contestant": name, "round": number, "loop": "closed",
-                            "noisy": None, "jobs": jobs, "self": {}})
-    return {"format": 1, "date": "2026-01-02T03:04:05+00:00", "command": "tools/compare --x",
-            "machine": {"cpu": "Some CPU", "processors": 2, "memory_gib": 24, "kernel": "6.1",
-                        "distribution": "Debian", "kvm": "kvm_amd", "hypervisor": "bare metal",
-                        "commit": "abc"},
-            "settings": {"rw": "randread", "bs": "4k", "depths": [1, 32], "wait": "poll",
-                         "rounds": 2, "runtime_ms": 300},
-            "missing": {"crosvm": "build it"}, "failures": [], "noise": [],
-            "contestants": [{"name": name, "family": family, "version": f"{family} 1",
-                             "note": "reads by hand" if family == "QEMU" else ""}
-                            for name, family in names],
-            "targets": [{"name": "disk", "text": "file on ext4"}], "samples": samples}
+            if family == "host":
+                for one in jobs:
+                    del one["host_cpu_ns_per_io"]
+            samples.append(sample(name, number, jobs))
+    found = results_of(names, samples, "tools/compare --x")
+    found["settings"]["depths"] = [1, 32]
+    found["missing"] = {"crosvm": "build it"}
+    for contestant in found["contestants"]:
+        contestant["version"] = f"{contestant['family']} 1"
+        contestant["note"] = "reads by hand" * (contestant["family"] == "QEMU")
+    return found
 
 
 def noisy_results():

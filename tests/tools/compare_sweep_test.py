@@ -9,53 +9,27 @@ from pathlib import Path
 from unittest import mock
 
 from comparekit import __main__ as main
-from comparekit import contestants, options, summary, sweep, sweep_plots, sweep_table, targets
+from comparekit import contestants, options, summary, sweep, sweep_plots, sweep_table
 from comparekit.common import BadInput, MeasureError
-
-DISK = targets.Target("disk", "file on ext4", "/data/x.img", 1 << 30, True)
-
+from compare_samples import host, job, results_of, sample, word_after
 
 def find_points(*arguments, qemu=True):
     """What the command line asks for, on a host with or without QEMU."""
-    chosen = options.parse_sweep(list(arguments))
-    with mock.patch("comparekit.contestants.first_line", return_value="version 10.0"), \
-            mock.patch("comparekit.contestants.io_uring_works", return_value=True), \
-            mock.patch("shutil.which", lambda name: name if qemu else None), \
-            mock.patch("comparekit.sweep.need", lambda path, _: path):
-        return sweep.find_points(chosen)
-
-
-def word_after(point, option):
-    command = point.command(DISK, "", "")
-    return command[command.index(option) + 1]
-
-
-def job(**changes):
-    line = {"qd": 1, "rate": 0, "iops": 2000, "host_cpu_share": 0.25, "host_cpu_ns_per_io": 9000,
-            "kicks_per_io": 0.5, "latency_ns": {"p50": 2000, "p99": 5000, "p999": 6000}}
-    return {**line, **changes}
+    with host(qemu):
+        return sweep.find_points(options.parse_sweep(list(arguments)))
 
 
 def results(loops=("closed",)):
     """Two rounds of three limits. IOPS are 10,000, 1,000 more for each microsecond of the limit,
     and 200 more in the second round."""
     points, _ = find_points("--limits", "0,2,8", "--qemu-aio", "native")
-    samples = [{"target": "disk", "contestant": point.name, "round": number, "loop": loop,
-                "noisy": None, "self": {},
-                "jobs": [job(rate=500 * (loop == "open"), host_cpu_share=0.1 * point.limit_us,
-                             iops=10_000 + 1000 * point.limit_us + 200 * number)]}
+    samples = [sample(point.name, number, loop=loop,
+                      jobs=[job(rate=500 * (loop == "open"), host_cpu_share=0.1 * point.limit_us,
+                                iops=10_000 + 1000 * point.limit_us + 200 * number)])
                for loop in loops for number in range(2) for point in points]
-    return sweep.complete(
-        {"format": 1, "date": "2026-01-02T03:04:05+00:00", "command": "tools/compare sweep",
-         "machine": {"cpu": "Some CPU", "processors": 2, "memory_gib": 24, "kernel": "6.1",
-                     "distribution": "Debian", "kvm": "kvm_amd", "hypervisor": "bare metal",
-                     "commit": "abc"},
-         "settings": {"rw": "randread", "bs": "4k", "depths": [1], "wait": "poll", "rounds": 2,
-                      "runtime_ms": 300},
-         "missing": {}, "failures": [], "noise": [],
-         "contestants": [{"name": point.name, "family": point.family, "version": "1", "note": ""}
-                         for point in points],
-         "targets": [{"name": "disk", "text": "file on ext4"}], "samples": samples}, points)
+    found = results_of([(point.name, point.family) for point in points], samples,
+                       "tools/compare sweep")
+    return sweep.complete(found, points)
 
 
 class WaysToWait(unittest.TestCase):

@@ -16,6 +16,7 @@ from comparekit.common import BadInput, MeasureError
 DISK = targets.Target("disk", "file on ext4", "/data/a,b.img", 1 << 30, True)
 CACHED = targets.Target("tmpfs", "file on tmpfs", "/dev/shm/x", 1 << 28, False)
 NULL = targets.Target("null", "null backend", "", 1 << 30, False)
+SLOW = targets.Target("null", "null backend", "", 1 << 30, False, 20)
 
 
 def job(**changes):
@@ -198,6 +199,7 @@ class RingsideStatistics(unittest.TestCase):
             return command[command.index("--disk") + 1]
         self.assertEqual(disk_of(DISK), "path=/data/a,,b.img,cache=none,aio=auto,queues=1")
         self.assertIn("cache=writeback", disk_of(CACHED))
+        self.assertEqual(disk_of(SLOW), "type=null,size=1024M,latency=20us,queues=1")
         self.assertEqual(disk_of(NULL), "type=null,size=1024M,queues=1")
 
     def test_linux_aio_is_left_out_where_there_is_no_direct_io(self):
@@ -256,7 +258,8 @@ class Noise(unittest.TestCase):
 def schedule_of(found, **changes):
     chosen = {"noise_limit": 5, "accept_noise": False, **changes}
     settings = {"rw": "randread", "rwmix": 70, "bs": "4k", "depths": (1, 2), "wait": "poll",
-                "rounds": 2, "rates": changes.get("rates", ()), "runtime_ms": 100}
+                "rounds": 2, "rates": changes.get("rates", ()), "runtime_ms": 100,
+                "open_loops": changes.get("open_loops", ("open",))}
     progress = mock.Mock()
     return schedule.Schedule(found, [DISK], settings, SimpleNamespace(**chosen), progress)
 
@@ -362,6 +365,15 @@ class Rounds(unittest.TestCase):
         self.assertEqual([[found["rate"] for found in sample["jobs"]] for sample in opened],
                          [[500, 1000]] * 2)
 
+    def test_each_open_loop_has_its_rounds_and_arrivals(self):
+        rounds = schedule_of([self.a], rates=("500",), open_loops=("open", "periodic"))
+        rounds.run()
+        self.assertEqual([(sample["loop"], sample["round"]) for sample in rounds.samples],
+                         [(loop, number) for loop in ("closed", "open", "periodic")
+                          for number in range(2)])
+        self.assertEqual([word for word in self.words if word.startswith("arrival=")],
+                         ["arrival=poisson"] * 2 + ["arrival=periodic"] * 2)
+
 
 class Choice(unittest.TestCase):
     def test_names_by_their_beginning_or_a_pattern(self):
@@ -378,6 +390,17 @@ class Choice(unittest.TestCase):
         runtime = schedule.runtime_ms(found, [DISK, CACHED], settings, 2)
         settings["runtime_ms"] = runtime
         self.assertAlmostEqual(schedule.estimate_s(found, [DISK, CACHED], settings), 120, delta=1)
+
+    def test_each_open_loop_takes_its_time(self):
+        settings = {"depths": (1,), "rounds": 10, "rates": ("1", "2"), "runtime_ms": 950}
+        found = [ShellContestant("", "one")]
+        estimates = []
+        for loops in ((), ("open",), ("open", "periodic")):
+            settings["open_loops"] = loops
+            estimates.append(schedule.estimate_s(found, [DISK], settings))
+        one, two = estimates[1] - estimates[0], estimates[2] - estimates[1]
+        self.assertAlmostEqual(one, two)
+        self.assertGreater(one, 10 * 2 * (0.95 + schedule.WARMUP_MS / 1000))
 
     def test_bad_options_name_the_value(self):
         for arguments, message in ((["--targets", "disc"], "'disc' is none of"),

@@ -6,8 +6,8 @@ import os
 import signal
 import sys
 
-from . import (lab, machine_info, options as command_line, plots, schedule, sweep, sweep_plots,
-               sweep_table, table)
+from . import (front, front_plots, front_table, lab, machine_info, options as command_line, plots,
+               schedule, sweep, sweep_plots, sweep_table, table)
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
 from .contestants import GUEST, entry, find_contestants, need
@@ -32,6 +32,14 @@ def compare_sweep(arguments):
     return finish(sweep.complete(measure_on_targets(found, missing, options), found), options)
 
 
+def compare_front(arguments):
+    options = command_line.parse_front(arguments)
+    need_guest()
+    found, missing = front.find_points(options)
+    return finish(front.complete(measure_on_targets(found, missing, options), found, options),
+                  options)
+
+
 def need_guest():
     if not GUEST.exists():
         raise BadInput(f"no '{GUEST}': cmake --preset release && cmake --build --preset release")
@@ -44,7 +52,7 @@ def measure_on_targets(found, missing, options):
     if not contestants:
         raise BadInput("--only and --skip leave nobody; there are: "
                        + ", ".join(contestant.name for contestant in found))
-    with Targets(options.targets, options.disk_dir) as targets:
+    with Targets(options.targets, options.disk_dir, options.null_latency_us) as targets:
         return measure(contestants, targets, missing, options)
 
 
@@ -77,7 +85,7 @@ def measure(contestants, targets, missing, options):
     """Returns what results.json holds."""
     settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
                 "depths": options.depths, "wait": options.wait, "rounds": options.rounds,
-                "rates": options.rates, "warmup_ms": schedule.WARMUP_MS}
+                "rates": options.rates, "open_loops": options.open_loops, "warmup_ms": schedule.WARMUP_MS}
     settings["runtime_ms"] = options.runtime or schedule.runtime_ms(contestants, targets, settings,
                                                                     options.minutes)
     seconds = schedule.estimate_s(contestants, targets, settings)
@@ -108,11 +116,20 @@ def write(results, directory):
 def draw(results, directory):
     """table.md and the plots."""
     (directory / "table.md").write_text(tables_of(results).markdown(results))
-    (sweep_plots if sweep.is_sweep(results) else plots).draw(results, directory)
+    _shown_by(results)[1].draw(results, directory)
 
 
 def tables_of(results):
-    return sweep_table if sweep.is_sweep(results) else table
+    return _shown_by(results)[0]
+
+
+def _shown_by(results):
+    """Returns the modules that make tables and plots of such results."""
+    if front.is_front(results):
+        return front_table, front_plots
+    if sweep.is_sweep(results):
+        return sweep_table, sweep_plots
+    return table, plots
 
 
 def report(arguments):
@@ -141,15 +158,13 @@ def end_on_signals():
 
 def main():
     end_on_signals()
-    arguments = sys.argv[1:]
+    command, *arguments = sys.argv[1:] or [""]
+    commands = {"report": report, "sweep": compare_sweep, "front": compare_front,
+                "lab": compare_lab}
     try:
-        if arguments[:1] == ["report"]:
-            return report(arguments[1:])
-        if arguments[:1] == ["sweep"]:
-            return compare_sweep(arguments[1:])
-        if arguments[:1] == ["lab"]:
-            return compare_lab(arguments[1:])
-        return compare(arguments)
+        if command in commands:
+            return commands[command](arguments)
+        return compare(sys.argv[1:])
     except BadInput as error:
         print(f"compare: {error}", file=sys.stderr)
         return EXIT_BAD_INPUT

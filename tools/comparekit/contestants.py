@@ -64,20 +64,26 @@ class Polling:
 
     policy: str            # As in --iothread poll=...
     limit_us: int = None   # None: the policy has no limit.
+    price: str = None      # Of cost, likewise.
 
     @property
     def name(self):
         limit = "" if self.limit_us is None else f"{self.limit_us}us"
         return {"never": "no poll", "always": "poll always", "fixed": f"poll fixed {limit}",
-                "grow-shrink": f"poll {limit}"}[self.policy]
+                "grow-shrink": f"poll {limit}", "weighted": f"poll weighted {limit}",
+                "cost": f"poll cost, price {self.price}"}[self.policy]
 
     @property
     def option(self):
-        return f"poll={self.policy}" + ("" if self.limit_us is None else f",max={self.limit_us}us")
+        return (f"poll={self.policy}" + ("" if self.limit_us is None else f",max={self.limit_us}us")
+                + ("" if self.price is None else f",price={self.price}"))
 
 
-# By what --ringside-poll calls them. grow-shrink polls as long as QEMU's IOThread does by default.
-POLLING = {"never": Polling("never"), "grow-shrink": Polling("grow-shrink", 32),
+# What QEMU's IOThread polls for by default, and Ringside's beside it.
+EQUAL_LIMIT_US = 32
+QEMU_POLL_MAX_NS = 32768
+# By what --ringside-poll calls them.
+POLLING = {"never": Polling("never"), "grow-shrink": Polling("grow-shrink", EQUAL_LIMIT_US),
            "always": Polling("always")}
 
 
@@ -97,6 +103,8 @@ class Ringside(Contestant):
 
     def command(self, target, command_line, scratch):
         disk = f"type=null,size={target.size >> 20}M"
+        if target.latency_us:
+            disk += f",latency={target.latency_us}us"
         if not target.is_null:
             cache = "none" if target.direct else "writeback"
             disk = f"path={target.path.replace(',', ',,')},cache={cache},aio={self._engine}"
@@ -152,7 +160,8 @@ class Qemu(Contestant):
 
     def command(self, target, command_line, scratch):
         if target.is_null:
-            backend = {"driver": "null-co", "size": target.size, "read-zeroes": False}
+            backend = {"driver": "null-co", "size": target.size, "read-zeroes": False,
+                       "latency-ns": target.latency_us * 1000}
         else:
             backend = {"driver": "file", "filename": target.path, "aio": self._aio,
                        "cache": {"direct": target.direct}}
@@ -251,7 +260,9 @@ class Ceiling(Contestant):
         self._engine = engine
 
     def serves(self, target):
-        return target.is_null == (self._engine == "null")
+        if target.is_null:
+            return self._engine == "null" and not target.latency_us
+        return self._engine != "null"
 
     def command(self, target, command_line, scratch):
         disk = ["--null", f"{target.size >> 20}M"] if target.is_null else ["--file", target.path]

@@ -17,7 +17,7 @@ from labkit.qemu import qemu_command
 
 from . import cpu, machine_info
 from .common import MeasureError
-from .contestants import POLLING, Qemu, Ringside, entry
+from .contestants import POLLING, QEMU_POLL_MAX_NS, Qemu, Ringside, entry
 from .host import parse_fio
 from .targets import Target
 
@@ -75,7 +75,7 @@ def run(options, progress):
     try:
         machines = {"ringside": Ringside(options.ringside, "auto", POLLING["never"]),
                     **{f"qemu-{poll_ns}": Qemu(qemu_command(), "io_uring", poll_ns)
-                       for poll_ns in (0, 32768)}}
+                       for poll_ns in (0, QEMU_POLL_MAX_NS)}}
         use = cpu.MachineUse()
         with temporary_directory(LAB_DIRECTORY / "compare") as directory:
             prepare(directory, options)

@@ -5,7 +5,8 @@ import re
 from pathlib import Path
 
 from .common import BadInput, RELEASE_DIRECTORY
-from .contestants import POLLING
+from .contestants import POLLING, QEMU_POLL_MAX_NS
+from .schedule import ARRIVALS
 
 DESCRIPTION = """\
 Runs the same bare-metal guest, file and jobs under Ringside and under every other VMM found here,
@@ -15,6 +16,7 @@ plots to build/compare/DATE/. Without options: some five minutes.
 
   tools/compare report results.json [--out DIR]   draws table and plots again, from a file
   tools/compare sweep [options]                   how long to poll: limits from 0 to 128 us
+  tools/compare front [options]                   latency against processor time, by policy
   tools/compare lab [options]                     stock Linux and fio under Ringside and QEMU
 
 exit status: 0; 1 if anything failed, nothing was measured or the machine was not quiet (what was
@@ -26,6 +28,15 @@ policy that has a limit, and under QEMU (poll-max-ns), in interleaved rounds, ea
 machine. Prints tables and writes results.json, table.md and plots to build/compare/DATE/: I/Os a
 second against the limit, and what the I/O thread costs. With --rates also the open loop: latency
 against the limit where requests come at random. Without options: some ten minutes."""
+
+FRONT_DESCRIPTION = """\
+Draws what latency a polling policy buys for what processor time: the same guest, file and jobs
+under Ringside, with the limit of poll=fixed swept (the front) and with each other policy beside it,
+and under QEMU, polling by default and not. One request in flight, and requests that come at --rates
+a second, at random (Poisson) and evenly; on a file and on a null backend with a service time. In
+interleaved rounds, each run on a quiet machine. Prints how far poll=cost is from the front, and
+writes results.json, table.md and plots to build/compare/DATE/. Without options: some ten minutes;
+more rounds, with --minutes for them, tell 5% more surely."""
 
 LAB_DESCRIPTION = """\
 Runs the same stock kernel, disk and fio jobs under Ringside and under QEMU with an IOThread, in turns,
@@ -45,6 +56,9 @@ RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 TARGETS = ("disk", "tmpfs", "null")
 DEPTHS = (1, 2, 4, 8, 16, 32, 64, 128)
 POLL_LIMITS_US = (0, 1, 2, 4, 8, 16, 32, 64, 128)
+FRONT_RATES = ("1000", "10000", "50000")
+FRONT_TARGETS = ("disk", "null")
+FRONT_SERVICE_US = 20
 LIMITED_POLLING = ("fixed", "grow-shrink")
 QEMU_AIO = ("io_uring", "native")
 
@@ -61,10 +75,7 @@ def parse(arguments):
     _add_jobs(parser.add_argument_group("the jobs"), DEPTHS)
     _add_contestants(parser.add_argument_group("who and what is compared"))
     _add_running(parser.add_argument_group("how"), minutes=5)
-    options = parser.parse_args(arguments)
-    options.only, options.skip = options.only or [], options.skip or []
-    options.command = "tools/compare " + " ".join(arguments)
-    return options
+    return _finish(parser, arguments)
 
 
 def parse_sweep(arguments):
@@ -77,13 +88,37 @@ def parse_sweep(arguments):
                        help="default: 0,1,2,4,...,128")
     group.add_argument("--ringside-poll", type=_limited_pollings, default=LIMITED_POLLING,
                        metavar="NAME,...", help="of fixed, grow-shrink (default: both)")
-    group.add_argument("--qemu-aio", type=_qemu_engines, default=QEMU_AIO, metavar="NAME,...",
-                       help="of io_uring, native (default: both; null-co goes with io_uring)")
+    _add_qemu_aio(group)
     _add_choice(group)
     _add_running(parser.add_argument_group("how"), minutes=10)
+    return _finish(parser, arguments)
+
+
+def parse_front(arguments):
+    parser = Parser(prog="tools/compare front", usage="tools/compare front [options]",
+                    description=FRONT_DESCRIPTION, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    _add_jobs(parser.add_argument_group("the jobs"), depths=(1,), rates=FRONT_RATES)
+    group = parser.add_argument_group("who and what is compared")
+    group.add_argument("--limits", type=_numbers, default=POLL_LIMITS_US[1:], metavar="US,...",
+                       help="of poll=fixed; poll=never is the front's 0 (default: 1,2,4,...,128)")
+    group.add_argument("--price", type=_prices, default=("1",), metavar="N,...",
+                       help="of poll=cost (default: 1)")
+    _add_qemu_aio(group)
+    _add_choice(group, FRONT_TARGETS, FRONT_SERVICE_US)
+    _add_running(parser.add_argument_group("how"), minutes=10, rounds=2)
+    options = _finish(parser, arguments, open_loops=tuple(ARRIVALS))
+    if len(options.ringside_aio) != 1:
+        raise BadInput("--ringside-aio: a front is that of one engine; give one")
+    return options
+
+
+def _finish(parser, arguments, open_loops=("open",)):
+    """`open_loops`: those that --rates asks for, as in schedule.ARRIVALS."""
     options = parser.parse_args(arguments)
     options.only, options.skip = options.only or [], options.skip or []
-    options.command = "tools/compare sweep " + " ".join(arguments)
+    options.open_loops = open_loops
+    options.command = f"{parser.prog} " + " ".join(arguments)
     return options
 
 
@@ -118,22 +153,30 @@ def _add_load(group):
     add("--bs", type=_block_size, default="4k", metavar="SIZE", help="default: 4k")
 
 
-def _add_jobs(group, depths):
+def _add_jobs(group, depths, rates=()):
     _add_load(group)
     add = group.add_argument
     add("--depths", type=_numbers, default=depths, metavar="N,...",
         help="requests in flight (default: " + ",".join(map(str, depths)) + ")")
     add("--wait", choices=("poll", "irq"), default="poll",
         help="how the guest learns of completions (default: poll)")
-    add("--rates", type=_rates, default=(), metavar="RATE,...",
-        help="then also the open loop, Poisson arrivals: so many a second, or percents of the best "
-             "closed loop")
+    add("--rates", type=_rates, default=rates, metavar="RATE,...",
+        help=f"then also the open loop: so many arrivals a second, or percents of the best closed "
+             f"loop (default: {','.join(rates) or 'none'})")
 
 
-def _add_choice(group):
+def _add_qemu_aio(group):
+    group.add_argument("--qemu-aio", type=_qemu_engines, default=QEMU_AIO, metavar="NAME,...",
+                       help="of io_uring, native (default: both; null-co goes with io_uring)")
+
+
+def _add_choice(group, targets=TARGETS, null_latency_us=0):
     add = group.add_argument
-    add("--targets", type=_targets, default=TARGETS, metavar="NAME,...",
-        help="of disk, tmpfs, null (default: all)")
+    add("--targets", type=_targets, default=targets, metavar="NAME,...",
+        help=f"of disk, tmpfs, null (default: {','.join(targets)})")
+    add("--null-latency", type=_microseconds, default=null_latency_us, metavar="TIME",
+        dest="null_latency_us", help="what target null takes for each request, like 20us "
+                                     f"(default: {null_latency_us}us)")
     add("--only", action="append", metavar="NAME",
         help="these contestants: the beginning of a name, or a pattern (repeatable)")
     add("--skip", action="append", metavar="NAME", help="not these (repeatable)")
@@ -150,8 +193,8 @@ def _add_contestants(group):
     add("--ringside-poll", type=_pollings, default=tuple(POLLING), metavar="NAME,...",
         help="how its I/O thread waits: of never, grow-shrink (32 us at most), always (default: "
              "all)")
-    add("--qemu-poll", type=_poll_limits, default=(0, 32768), metavar="NS,...",
-        help="poll-max-ns of its IOThread (default: 0,32768)")
+    add("--qemu-poll", type=_poll_limits, default=(0, QEMU_POLL_MAX_NS), metavar="NS,...",
+        help="poll-max-ns of its IOThread (default: 0,%d)" % QEMU_POLL_MAX_NS)
     add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / "ceiling"), metavar="PATH")
     for name in ("firecracker", "cloud-hypervisor", "crosvm"):
         add(f"--{name}", metavar="PATH")
@@ -161,19 +204,19 @@ def _add_ringside(group):
     group.add_argument("--ringside", default=str(RELEASE_DIRECTORY / "ringside"), metavar="PATH")
 
 
-def _add_running(group, minutes):
+def _add_running(group, minutes, rounds=3):
     add = group.add_argument
     add("--runtime", type=_milliseconds, metavar="TIME",
         help="of one job, like 1s or 500ms (default: what --minutes leaves)")
     add("--minutes", type=float, default=minutes, metavar="N",
         help="for the whole (default: %(default)s)")
     add("--disk-dir", default="/var/tmp", metavar="DIR", help="of target disk (default: /var/tmp)")
-    _add_rounds(group)
+    _add_rounds(group, rounds)
 
 
-def _add_rounds(group):
+def _add_rounds(group, rounds=3):
     add = group.add_argument
-    add("--rounds", type=_positive, default=3, metavar="N", help="default: 3")
+    add("--rounds", type=_positive, default=rounds, metavar="N", help="default: %(default)s")
     add("--accept-noise", action="store_true", help="measure on a machine that others use")
     add("--noise-limit", type=float, default=5, metavar="PERCENT",
         help="of the machine's processors that others may use (default: 5)")
@@ -212,6 +255,22 @@ def _milliseconds(text):
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is no time like 1s or 500ms")
     return int(match.group(1)) * (1000 if match.group(2) == "s" else 1)
+
+
+def _microseconds(text):
+    match = re.fullmatch(r"(\d{1,6})us", text)
+    if not match:
+        raise argparse.ArgumentTypeError(f"'{text}' is no time like 20us")
+    return int(match.group(1))
+
+
+def _prices(text):
+    """As text: it goes into names and to Ringside as it is."""
+    prices = tuple(dict.fromkeys(text.split(",")))
+    for price in prices:
+        if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", price):
+            raise argparse.ArgumentTypeError(f"'{price}' is no price like 0.5")
+    return prices
 
 
 def _words_of(allowed):

@@ -13,7 +13,7 @@ from . import summary
 # The same contestant has the same colour and mark in every plot. A family's first colour is the
 # reference's, if it is of that family.
 _COLOURS = {
-    "Ringside": ["#d62728", "#ff9f8f", "#8c1515", "#e377a2"],
+    "Ringside": ["#d62728", "#ff9f8f", "#8c1515", "#e377a2", "#f4a261", "#7a4b6b"],
     "QEMU": ["#1f4e9c", "#4f86d9", "#2a9d8f", "#76c8bd",
              "#5b3f9c", "#9c83d6", "#3b6d7a", "#8db5c0"],
     "Firecracker": ["#e08a00", "#f2bd5c"],
@@ -114,7 +114,7 @@ def _depth_axis(axis, found):
     axis.set_xlabel("requests in flight")
 
 
-def _log_axis(axis, label):
+def log_axis(axis, label):
     """Ratios as distances, figures written out."""
     axis.set_yscale("log")
     axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5), numticks=20))
@@ -137,7 +137,7 @@ def _iops(axis, found, style):
     for row in found:
         draw_band(axis, row, "iops", 1000, style)
     _depth_axis(axis, found)
-    _log_axis(axis, "thousand I/Os a second")
+    log_axis(axis, "thousand I/Os a second")
 
 
 def _latency_against_iops(axis, found, style, name):
@@ -146,7 +146,7 @@ def _latency_against_iops(axis, found, style, name):
         axis.plot(loads, _medians_us(row, name), label=row.name, **style.of(row))
     axis.set_xlim(left=0)
     axis.set_xlabel("thousand I/Os a second reached")
-    _log_axis(axis, _PERCENTILES[name])
+    log_axis(axis, _PERCENTILES[name])
 
 
 def _latency_against_rate(axis, found, style, name):
@@ -155,7 +155,7 @@ def _latency_against_rate(axis, found, style, name):
         axis.plot(rates, _medians_us(row, name), label=row.name, **style.of(row))
     axis.set_xlim(left=0)
     axis.set_xlabel("thousand arrivals a second")
-    _log_axis(axis, _PERCENTILES[name])
+    log_axis(axis, _PERCENTILES[name])
 
 
 def _cpu(axis, found, style, name):
@@ -165,7 +165,7 @@ def _cpu(axis, found, style, name):
         axis.plot(depths, [figure.median / 1000 for figure in figures], label=row.name,
                   **style.of(row))
     _depth_axis(axis, found)
-    _log_axis(axis, _CPU[name])
+    log_axis(axis, _CPU[name])
 
 
 def _medians_us(row, name):

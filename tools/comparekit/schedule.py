@@ -17,6 +17,9 @@ _VERIFY_SIZE_MIB = 16
 _OPEN_LOOP_DEPTH = 128
 _MIN_RUNTIME_MS, _MAX_RUNTIME_MS = 100, 2000
 
+# Open loops as results.json calls them, and how the guest is to make requests arrive in each.
+ARRIVALS = {"open": "poisson", "periodic": "periodic"}
+
 # What there is beside the jobs' time, for the estimate. Once: writing files, drawing. A run: a
 # guest's start and end, the look whether the machine is quiet. A job: its line, character by
 # character.
@@ -69,7 +72,8 @@ def _jobs_and_overhead(contestants, targets, settings):
     checks = sum(is_checked(contestant, target) for target, contestant in runs)
     boots, jobs = len(runs), sum(jobs_of(contestant, settings) for _, contestant in runs)
     if settings["rates"]:
-        opened = sum(not isinstance(contestant, HostEngine) for _, contestant in runs)
+        opened = len(settings["open_loops"]) * sum(not isinstance(contestant, HostEngine)
+                                                   for _, contestant in runs)
         boots, jobs = boots + opened, jobs + opened * len(settings["rates"])
     boots, jobs = boots * settings["rounds"], jobs * settings["rounds"]
     return jobs, _FIXED_OVERHEAD_S + (boots + checks) * _RUN_OVERHEAD_S + jobs * _JOB_OVERHEAD_S
@@ -99,11 +103,14 @@ class Schedule:
             for target, contestant in runs_of(self._contestants, self._targets):
                 self._measure(number, target, contestant, "closed")
         if self._settings["rates"]:
-            rates = {target.name: self._rates(target) for target in self._targets}
+            self._run_open_loops({target.name: self._rates(target) for target in self._targets})
+
+    def _run_open_loops(self, rates):
+        for loop in self._settings["open_loops"]:
             for number in range(self._settings["rounds"]):
                 for target, contestant in runs_of(self._contestants, self._targets):
                     if not isinstance(contestant, HostEngine):
-                        self._measure(number, target, contestant, "open", rates[target.name])
+                        self._measure(number, target, contestant, loop, rates[target.name])
 
     def _verify(self, target, contestant):
         """A short mixed load whose every byte is checked."""
@@ -121,7 +128,8 @@ class Schedule:
     def _measure(self, number, target, contestant, loop, rates=()):
         if (target.name, contestant.name) in self._failed:
             return
-        text = f"round {number + 1}/{self._settings['rounds']} {target.name}: {contestant.name}"
+        text = (f"{loop} round {number + 1}/{self._settings['rounds']} {target.name}: "
+                f"{contestant.name}")
         jobs = len(rates) or jobs_of(contestant, self._settings)
         seconds = jobs * (self._settings["runtime_ms"] + WARMUP_MS) / 1000
         for _ in range(_NOISY_TRIES):
@@ -158,9 +166,9 @@ class Schedule:
         words = [f"rw={settings['rw']}", f"rwmix={settings['rwmix']}", f"bs={settings['bs']}",
                  f"runtime={settings['runtime_ms']}ms", f"warmup={WARMUP_MS}ms",
                  f"wait={settings['wait']}"]
-        if loop == "open":
-            words += [f"qd={min(_OPEN_LOOP_DEPTH, contestant.max_depth)}", "arrival=poisson",
-                      "rate=" + ",".join(map(str, rates))]
+        if loop != "closed":
+            words += [f"qd={min(_OPEN_LOOP_DEPTH, contestant.max_depth)}",
+                      f"arrival={ARRIVALS[loop]}", "rate=" + ",".join(map(str, rates))]
         else:
             words.append("qd=" + ",".join(map(str, contestant.depths(settings["depths"]))))
         found = guest_run.run(contestant, target, words, seconds)

@@ -1,8 +1,8 @@
 """From the samples of all rounds to medians with their spread.
 
 results.json holds, under "samples", a dictionary a run: target, contestant, round, noisy (why, or
-null), loop ("closed" or "open"), jobs, self. A job's key is its depth in the closed loop, its rate
-in the open one.
+null), loop ("closed"; "open", whose arrivals are Poisson's; "periodic", open too), jobs, self. A
+job's key is its depth in the closed loop, its rate in the open ones.
 """
 
 import statistics
@@ -17,7 +17,7 @@ EQUAL_POLLING = POLLING["grow-shrink"].name
 
 _FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "host_cpu_share", "kicks_per_io",
             "interrupts_per_io")
-_PERCENTILES = ("p50", "p99", "p999")
+_LATENCIES = ("mean", "p50", "p99", "p999")
 
 
 @dataclass
@@ -105,7 +105,7 @@ def _row(results, target, contestant, loop):
 def figures(jobs):
     """Returns {name: Figure} of the same job in all rounds."""
     values = {name: [job[name] for job in jobs if name in job] for name in _FIGURES}
-    for name in _PERCENTILES:
+    for name in _LATENCIES:
         values[name] = [job["latency_ns"][name] for job in jobs]
     return {name: Figure(statistics.median(found), min(found), max(found))
             for name, found in values.items() if found}

@@ -17,7 +17,8 @@ _QUANTITIES = {
              ("CPU, %", "host_cpu_share", 0.01, True),
              ("kicks an I/O", "kicks_per_io", 1, False)),
 }
-_LOAD = {"closed": "{} in flight", "open": "{:,} arrivals a second, Poisson"}
+_LOAD = {"closed": "{} in flight", "open": "{:,} arrivals a second, Poisson",
+         "periodic": "{:,} arrivals a second, periodic"}
 
 
 def markdown(results):
@@ -34,7 +35,11 @@ def terminal(results):
 
 
 def heading(target, loop, key):
-    return f"{target['name']}, {_LOAD[loop].format(key)}: {target['text']}"
+    return f"{target['name']}, {load(loop, key)}: {target['text']}"
+
+
+def load(loop, key):
+    return _LOAD[loop].format(key)
 
 
 def _blocks(results, mark, chosen=lambda _: True):

@@ -21,6 +21,7 @@ class Target:
     path: str        # Empty: the null backend.
     size: int
     direct: bool     # Whether O_DIRECT is used.
+    latency_us: int = 0  # Of the null backend: what each request takes.
 
     @property
     def is_null(self):
@@ -37,8 +38,9 @@ class Target:
 class Targets:
     """Makes the targets; as a context manager it takes their files away again."""
 
-    def __init__(self, names, disk_directory):
+    def __init__(self, names, disk_directory, null_latency_us=0):
         self._names = names
+        self._null_latency_us = null_latency_us
         self._disk_directory = disk_directory
         self._directories = []
 
@@ -71,7 +73,9 @@ class Targets:
         return Target("tmpfs", _describe(path, size / GIB, direct), path, size, direct)
 
     def _null(self):
-        return Target("null", "null backend, 1 GiB (QEMU: null-co)", "", GIB, False)
+        latency = f", {self._null_latency_us} us a request" if self._null_latency_us else ""
+        return Target("null", f"null backend, 1 GiB{latency} (QEMU: null-co)", "", GIB, False,
+                      self._null_latency_us)
 
     def _file(self, parent, size):
         try:

@@ -20,10 +20,12 @@ bool Differ(int64_t a_ns, int64_t b_ns) {
 
 class TrainDriver {
  public:
-  TrainDriver(const Trains& trains, const Random& random) : trains_(trains), random_(random) {}
+  TrainDriver(const Trains& trains, const Random& random)
+      : trains_(trains), random_(random), least_(RandomLength()) {}
 
   int64_t operator()(const WaitPlan& plan) {
-    if (waits_ >= least_ && (Changed(plan) || waits_ >= 4 * trains_.longest_train)) Turn(plan);
+    if (waits_ >= least_ && (Changed(plan) || waits_ >= 4 * trains_.longest_train)) Turn();
+    if (waits_ == 0) first_ = plan;
     ++waits_;
     return short_ ? trains_.short_ns : trains_.long_ns;
   }
@@ -33,11 +35,14 @@ class TrainDriver {
     return Differ(plan.spin_ns, first_.spin_ns) || Differ(plan.doze_ns, first_.doze_ns);
   }
 
-  void Turn(const WaitPlan& plan) {
+  void Turn() {
     short_ = !short_;
-    first_ = plan;
     waits_ = 0;
-    least_ = std::uniform_int_distribution<int>(1, trains_.longest_train)(random_);
+    least_ = RandomLength();
+  }
+
+  int RandomLength() {
+    return std::uniform_int_distribution<int>(1, trains_.longest_train)(random_);
   }
 
   const Trains trains_;
@@ -45,7 +50,7 @@ class TrainDriver {
   bool short_ = true;
   WaitPlan first_;  // for the train's first wait
   int waits_ = 0;
-  int least_ = 1;
+  int least_;
 };
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "benchmarks/poll_simulator/check.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"

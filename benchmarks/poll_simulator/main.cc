@@ -1,9 +1,11 @@
 // The poll policy simulator: what each policy of an I/O thread would cost on given waits, and what
 // it could have cost at best. docs/polling.md, "The simulator", tells what it models and reports.
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
 #include <fstream>
 
+#include "absl/strings/str_join.h"
 #include "base/nearest.h"
 #include "base/status.h"
 #include "benchmarks/poll_simulator/check.h"
@@ -38,42 +40,44 @@ int Fail(std::string_view line) {
   return kExitBadInput;
 }
 
-// A family is named, a check tries them all.
-void AddOptions(CLI::App& app, Command& command) {
+// Returns those that a check has no use for.
+std::vector<CLI::Option*> AddOptions(CLI::App& app, Command& command) {
   SimulatorOptions& options = command.options;
-  const std::vector<CLI::Option*> not_for_check = {
-      app.add_option("--host", options.host, "what a sleep costs: bare-metal, slow or both")
-          ->default_str("both"),
-      app.add_option("--wake", options.wake,
-                     "from an event until a sleeping thread runs, on a host of your own")
-          ->type_name("TIME")
-          ->default_str("6us"),
-      app.add_option("--sleep-cpu", options.sleep_cpu, "CPU time of a sleep there")
-          ->type_name("TIME")
-          ->default_str("4us"),
-      app.add_option("--price", options.price, "what CPU time is worth, in latency")
-          ->default_str("1"),
-      app.add_option("--max", options.max, "limit of fixed, grow-shrink and weighted")
-          ->type_name("TIME")
-          ->default_str("32us"),
-      app.add_option("--policies", options.policies,
-                     "of never, always, fixed, grow-shrink, weighted, cost")
-          ->delimiter(',')
-          ->default_str("all"),
-      app.add_option("--family", options.families, "of " + CLI::detail::join(FamilyNames(), ", "))
-          ->delimiter(',')
-          ->default_str("all"),
-      app.add_option("--trace", options.trace, "what 'ringside run --poll-trace' wrote")
-          ->type_name("FILE"),
-      app.add_flag("--sweep", options.sweep, "fixed with limits from 0 to 128 us as well"),
-      app.add_option("--json", command.json, "write everything to this file, too")
-          ->type_name("FILE")};
   app.add_option("--waits", options.waits, "of each trace that is made up")->default_str("20000");
   app.add_option("--seed", options.seed, "of the random numbers")->default_str("1");
-  CLI::Option* check =
-      app.add_flag("--check", command.check, "try what 'cost' promises, on both hosts at price 1");
-  for (CLI::Option* option : not_for_check) check->excludes(option);
-  app.footer(kHelp);
+  app.add_flag("--check", command.check,
+               "try what 'cost' promises: all families, both hosts, price 1");
+  return {app.add_option("--host", options.host, "what a sleep costs: bare-metal, slow or both")
+              ->type_name("NAME")
+              ->default_str("both"),
+          app.add_option("--wake", options.wake,
+                         "from an event until a sleeping thread runs, on a host of your own")
+              ->type_name("TIME")
+              ->default_str("6us"),
+          app.add_option("--sleep-cpu", options.sleep_cpu, "CPU time of a sleep there")
+              ->type_name("TIME")
+              ->default_str("4us"),
+          app.add_option("--price", options.price, "what CPU time is worth, in latency")
+              ->type_name("FACTOR")
+              ->default_str("1"),
+          app.add_option("--max", options.max, "limit of fixed, grow-shrink and weighted")
+              ->type_name("TIME")
+              ->default_str("32us"),
+          app.add_option("--policies", options.policies,
+                         "of never, always, fixed, grow-shrink, weighted, cost")
+              ->type_name("NAME,...")
+              ->delimiter(',')
+              ->default_str("all"),
+          app.add_option("--family", options.families, "of " + absl::StrJoin(FamilyNames(), ", "))
+              ->type_name("NAME,...")
+              ->delimiter(',')
+              ->default_str("all"),
+          app.add_option("--trace", options.trace,
+                         "what 'ringside run --poll-trace' wrote, instead of the families")
+              ->type_name("FILE"),
+          app.add_flag("--sweep", options.sweep, "fixed with limits from 0 to 128 us as well"),
+          app.add_option("--json", command.json, "write everything to this file, too")
+              ->type_name("FILE")};
 }
 
 int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
@@ -123,7 +127,8 @@ int main(int argc, char** argv) {
   ringside::Command command;
   CLI::App app("What each way of waiting costs an I/O thread, on waits recorded or made up.",
                "poll_simulator");
-  ringside::AddOptions(app, command);
+  const std::vector<CLI::Option*> not_for_check = ringside::AddOptions(app, command);
+  app.footer(ringside::kHelp);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
@@ -131,5 +136,10 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return ringside::ReportParseError(app, error);
   }
-  return command.check ? ringside::Check(command.options) : ringside::Run(command);
+  if (!command.check) return ringside::Run(command);
+  for (const CLI::Option* option : not_for_check) {
+    if (option->count() == 0) continue;
+    return ringside::Fail(option->get_name() + " does not go with --check; leave it out");
+  }
+  return ringside::Check(command.options);
 }

@@ -11,10 +11,9 @@
 namespace ringside {
 namespace {
 
-constexpr int64_t kMostWaits = 10'000'000;
+constexpr int64_t kMostWaits = 1'000'000;
 constexpr double kLeastPrice = 0.001, kMostPrice = 1000;
 
-// A wait that costs nothing to sleep through would make all else infinitely dear.
 absl::StatusOr<int64_t> ParseNs(const char* option, const std::string& text, absl::Duration least) {
   absl::Duration duration;
   if (!absl::ParseDuration(absl::string_view(text.data(), text.size()), &duration) ||
@@ -39,6 +38,7 @@ absl::StatusOr<std::vector<Host>> ParseHosts(const SimulatorOptions& options) {
     return Unknown("--host", options.host, {kBareMetal.name, kSlow.name, "both"});
   }
   if (options.wake.empty() && options.sleep_cpu.empty()) return hosts;
+  // A sleep that costs nothing would make all else infinitely dear.
   Host own = {"own", hosts.front().sleep};
   if (!options.wake.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(own.sleep.wake_ns,
@@ -90,7 +90,8 @@ absl::StatusOr<SimulationSettings> ParseOptions(const SimulatorOptions& options)
   if (options.waits < 1 || options.waits > kMostWaits) {
     return BadInput("--waits %d cannot be; give 1 to %d", options.waits, kMostWaits);
   }
-  settings.made_up = {.waits = static_cast<size_t>(options.waits), .seed = options.seed};
+  settings.made_up = {.waits = static_cast<size_t>(options.waits),
+                      .seed = static_cast<uint64_t>(options.seed)};
   settings.sweep = options.sweep;
   if (!options.policies.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(settings.policies, ParsePolicies(options.policies));

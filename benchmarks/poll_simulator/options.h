@@ -16,7 +16,7 @@ struct SimulatorOptions {
   std::string max = "32us";
   double price = 1.0;
   int64_t waits = 20'000;
-  uint64_t seed = 1;
+  int64_t seed = 1;
   std::vector<std::string> policies;  // empty: all
   std::vector<std::string> families;  // empty: all, or none with a recorded trace
   std::string trace;                  // a recorded one's file

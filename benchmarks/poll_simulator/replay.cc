@@ -1,7 +1,6 @@
 #include "benchmarks/poll_simulator/replay.h"
 
 #include <algorithm>
-#include <memory>
 
 namespace ringside {
 namespace {
@@ -9,9 +8,8 @@ namespace {
 // An I/O thread's waits, one after the other.
 class Replayer {
  public:
-  Replayer(const PollConfig& config, const SleepCost& sleep)
-      : model_{.sleep = sleep, .price = config.price}, policy_(PollPolicy::Create(config)) {
-    if (policy_ != nullptr) policy_->SetSleepCost(sleep);
+  Replayer(PollPolicy* policy, const CostModel& model) : model_(model), policy_(policy) {
+    if (policy_ != nullptr) policy_->SetSleepCost(model.sleep);
   }
 
   // The plan comes first: an adversary answers it.
@@ -48,7 +46,7 @@ class Replayer {
   }
 
   const CostModel model_;
-  const std::unique_ptr<PollPolicy> policy_;
+  PollPolicy* const policy_;
   Totals totals_;
 };
 
@@ -68,8 +66,8 @@ Totals& operator+=(Totals& sum, const Totals& more) {
   return sum;
 }
 
-Totals Replay(const Trace& trace, const PollConfig& config, const SleepCost& sleep) {
-  Replayer replayer(config, sleep);
+Totals Replay(const Trace& trace, PollPolicy* policy, const CostModel& model) {
+  Replayer replayer(policy, model);
   Adversary adversary = trace.adversary;
   for (Wait wait : trace.waits) {
     const WaitPlan plan = replayer.Plan(wait.what);

@@ -26,7 +26,7 @@ struct Totals {
 };
 Totals& operator+=(Totals& sum, const Totals& more);
 
-// A policy of its own is made from `config`.
-Totals Replay(const Trace& trace, const PollConfig& config, const SleepCost& sleep);
+// `policy` has seen no wait yet; none: sleeps at once.
+Totals Replay(const Trace& trace, PollPolicy* policy, const CostModel& model);
 
 }  // namespace ringside

@@ -1,6 +1,7 @@
 #include "benchmarks/poll_simulator/simulation.h"
 
 #include <limits>
+#include <memory>
 #include <utility>
 
 namespace ringside {
@@ -11,18 +12,10 @@ double Ratio(double cost_ns, double optimum_ns) {
   return cost_ns > 0 ? std::numeric_limits<double>::infinity() : 1;
 }
 
-PollConfig ConfigOf(const SimulationSettings& settings, PollKind kind) {
-  PollConfig config = settings.poll;
-  config.kind = kind;
-  return config;
-}
-
-Totals ReplayFixed(const Family& family, PollConfig config, int64_t max_ns, const Host& host) {
-  config.kind = PollKind::kFixed;
-  config.max_ns = max_ns;
-  Totals sum;
-  for (const Trace& trace : family.traces) sum += Replay(trace, config, host.sleep);
-  return sum;
+// By a policy as the product makes it, new for each trace.
+Totals ReplayAs(const PollConfig& config, const Trace& trace, const Host& host) {
+  const std::unique_ptr<PollPolicy> policy = PollPolicy::Create(config);
+  return Replay(trace, policy.get(), {.sleep = host.sleep, .price = config.price});
 }
 
 FamilyResult RunFamily(const SimulationSettings& settings, const Host& host, const Family& family) {
@@ -31,14 +24,19 @@ FamilyResult RunFamily(const SimulationSettings& settings, const Host& host, con
   for (const Trace& trace : family.traces) {
     TraceResult& of_trace = result.traces.emplace_back(TraceResult{.name = trace.name});
     for (size_t i = 0; i < settings.policies.size(); ++i) {
-      const PollConfig config = ConfigOf(settings, settings.policies[i]);
-      of_trace.policies.push_back(Replay(trace, config, host.sleep));
+      PollConfig config = settings.poll;
+      config.kind = settings.policies[i];
+      of_trace.policies.push_back(ReplayAs(config, trace, host));
       result.policies[i] += of_trace.policies.back();
     }
   }
   if (!settings.sweep) return result;
+  PollConfig config = settings.poll;
+  config.kind = PollKind::kFixed;
   for (const int64_t max_ns : kSweepNs) {
-    result.sweep.push_back(ReplayFixed(family, settings.poll, max_ns, host));
+    config.max_ns = max_ns;
+    Totals& sum = result.sweep.emplace_back();
+    for (const Trace& trace : family.traces) sum += ReplayAs(config, trace, host);
   }
   return result;
 }

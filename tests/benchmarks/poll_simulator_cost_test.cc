@@ -227,6 +227,33 @@ TEST(ReplayTest, KeepsTheMostThatWasEverAboveTwiceTheOptimum) {
   EXPECT_EQ(totals.cost_ns - 2 * totals.optimum_ns, 30'000 - 24'000);
 }
 
+TEST(TotalsTest, AllAddUpButTheMost) {
+  const Totals one = {.waits = 1,
+                      .elapsed_ns = 2,
+                      .cpu_ns = 3,
+                      .latency_ns = 4,
+                      .wake_ups = 5,
+                      .timer_wake_ups = 6,
+                      .cost_ns = 7,
+                      .optimum_ns = 8,
+                      .dozing_optimum_ns = 9,
+                      .most_above_twice_ns = 10};
+  Totals sum = one;
+  sum += one;
+  EXPECT_EQ(sum.waits, 2u);
+  EXPECT_EQ(sum.elapsed_ns, 4);
+  EXPECT_EQ(sum.cpu_ns, 6);
+  EXPECT_EQ(sum.latency_ns, 8);
+  EXPECT_EQ(sum.wake_ups, 10u);
+  EXPECT_EQ(sum.timer_wake_ups, 12u);
+  EXPECT_EQ(sum.cost_ns, 14);
+  EXPECT_EQ(sum.optimum_ns, 16);
+  EXPECT_EQ(sum.dozing_optimum_ns, 18);
+  EXPECT_EQ(sum.most_above_twice_ns, 10);
+  sum += {.most_above_twice_ns = 11};
+  EXPECT_EQ(sum.most_above_twice_ns, 11);
+}
+
 TEST(RelativeCostTest, IsDefinedWhereTheOptimumIsNothing) {
   EXPECT_EQ(RelativeCost({}), 1);
   EXPECT_TRUE(std::isinf(RelativeCost({.cost_ns = 1})));

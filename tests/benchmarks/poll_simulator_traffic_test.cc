@@ -162,6 +162,18 @@ TEST(GeneratorTest, TwoSourcesComeAtTheirOwnRates) {
   EXPECT_THAT(events[4] * 300e3 / elapsed_ns, AllOf(Ge(0.85), Le(1)));
 }
 
+TEST(GeneratorTest, WhatComesDuringWorkIsWorkedOffWithoutAWait) {
+  Random random(1);
+  const std::vector<Wait> waits = TwoSources(5 * kUs, 50 * kUs, kCount, random);
+  double elapsed_ns = 0, busy_ns = 0;
+  for (const Wait& wait : waits) {
+    elapsed_ns += static_cast<double>(wait.waited_ns + wait.busy_ns);
+    busy_ns += static_cast<double>(wait.busy_ns);
+  }
+  const double events = elapsed_ns / 5e3 + elapsed_ns / 50e3;
+  EXPECT_THAT(busy_ns, IsAbout(events * kBusyNs, 0.03));
+}
+
 TEST(GeneratorTest, NothingIsShorterThanANanosecond) {
   Random random(1);
   EXPECT_THAT(Lengths(Poisson(1, kCount, random)), Each(Ge(1)));
@@ -259,13 +271,24 @@ TEST(FamilyTest, EveryOneHasTracesOfTheLengthAskedFor) {
   }
 }
 
-std::vector<double> FirstTrace(uint64_t seed, const std::string& name = "poisson") {
-  return Lengths(MakeFamily(name, {.waits = 100, .seed = seed}, kModel).traces[0].waits);
+Family PoissonFamily(uint64_t seed) {
+  return MakeFamily("poisson", {.waits = 100, .seed = seed}, kModel);
 }
 
 TEST(FamilyTest, TheSeedDecides) {
-  EXPECT_EQ(FirstTrace(1), FirstTrace(1));
-  EXPECT_NE(FirstTrace(1), FirstTrace(2));
+  const auto first_trace = [](uint64_t seed) {
+    return Lengths(PoissonFamily(seed).traces[0].waits);
+  };
+  EXPECT_EQ(first_trace(1), first_trace(1));
+  EXPECT_NE(first_trace(1), first_trace(2));
+}
+
+TEST(FamilyTest, EachTraceHasRandomNumbersOfItsOwn) {
+  const Family family = PoissonFamily(1);
+  const auto at_5us = Lengths(family.traces[0].waits), at_20us = Lengths(family.traces[1].waits);
+  std::vector<double> ratios;
+  for (size_t i = 0; i < at_5us.size(); ++i) ratios.push_back(at_20us[i] / at_5us[i]);
+  EXPECT_GT(Deviation(ratios), 1);
 }
 
 }  // namespace

@@ -48,7 +48,8 @@ class Maker {
 
 // "20us", "1ms".
 std::string Short(int64_t ns) {
-  return ns % kMs == 0 ? absl::StrFormat("%dms", ns / kMs) : absl::StrFormat("%gus", ns / 1e3);
+  return ns % kMs == 0 ? absl::StrFormat("%dms", ns / kMs)
+                       : absl::StrFormat("%gus", static_cast<double>(ns) / 1e3);
 }
 
 void AddPeriodic(Maker& maker) {
@@ -200,6 +201,7 @@ constexpr std::array kFamilies = {NamedFamily{"periodic", AddPeriodic},
 const std::vector<std::string>& FamilyNames() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> all;
+    all.reserve(kFamilies.size());
     for (const NamedFamily& family : kFamilies) all.emplace_back(family.name);
     return all;
   }();

@@ -63,6 +63,7 @@ HostResult RunHost(const SimulationSettings& settings, const Host& host) {
 
 std::vector<HostResult> Simulate(const SimulationSettings& settings) {
   std::vector<HostResult> results;
+  results.reserve(settings.hosts.size());
   for (const Host& host : settings.hosts) results.push_back(RunHost(settings, host));
   return results;
 }

@@ -88,6 +88,7 @@ void IoThread::WaitForWork() {
 void IoThread::Learn() {
   to_learn_ = false;
   wait_.ready = ready_;
+  if (wait_trace_ != nullptr) wait_trace_->Add() = wait_;
   policy_->Observe(wait_);
 }
 
@@ -95,6 +96,7 @@ void IoThread::Learn() {
 void IoThread::EndSleep() {
   const int64_t slept_ns = MonotonicNs() - wait_.start_ns - sleep_meter_.cost().wake_ns;
   wait_.waited_ns = std::max(slept_ns, wait_.waited_ns);
+  wait_.slept = true;
 }
 
 // Sleeps until something comes or the time is over. Whether something came.

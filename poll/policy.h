@@ -62,6 +62,7 @@ struct WaitPlan {
 struct WaitOutcome {
   Waiting what = Waiting::kIdle;
   bool preempted = false;  // another thread had the CPU for long while this one looked
+  bool slept = false;      // when something came: `waited_ns` is an estimate
   int64_t start_ns = 0;
   int64_t waited_ns = 0;
   int64_t spun_ns = 0;  // CPU time spent looking

@@ -24,6 +24,7 @@ struct RunOptions {
   std::string halt_poll;      // a time, or kernel
   std::string stats;          // empty, table or json
   std::string trace_latency;  // a file; empty: no trace
+  std::string poll_trace;     // likewise
   bool timing = false;
 };
 

@@ -59,6 +59,7 @@ class Disks {
   void Collect(MachineStatistics& statistics);
   // Of the disks that were to be traced, by queue. After Stop.
   std::vector<QueueLatencies> Latencies() const;
+  std::vector<IoThreadWaits> Waits() const { return io_threads_->Waits(); }
 
  private:
   struct Disk {

@@ -119,6 +119,8 @@ class Machine {
   MachineStatistics Statistics();
   // Of the disks with DiskConfig::trace_latency, by queue. After Wait.
   std::vector<QueueLatencies> Latencies() const { return disks_->Latencies(); }
+  // Of the I/O threads with IoThreadTuning::trace_waits. Also while it runs.
+  std::vector<IoThreadWaits> Waits() const { return disks_->Waits(); }
 
  private:
   Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt);

@@ -48,6 +48,12 @@ struct QueueLatencies {
   std::vector<LatencyRecord> records;  // in the order in which they were answered
 };
 
+// How an I/O thread's newest waits were, oldest first (poll/wait_trace.h).
+struct IoThreadWaits {
+  std::string io_thread;
+  std::vector<WaitOutcome> waits;
+};
+
 struct IoThreadStatistics {
   std::string name;
   std::string waiter;  // "io_uring" or "epoll"

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <thread>
@@ -327,6 +328,91 @@ TEST_F(DiskCommandTest, RefusesATraceThatCannotBe) {
   const ProcessResult full = Run({"--disk", disk, "--trace-latency", "/dev/full"});
   EXPECT_EQ(full.status, 1);
   EXPECT_THAT(full.errors, HasSubstr("--trace-latency could not write all of '/dev/full'"));
+}
+
+// ---- Trace of waits ----
+
+struct TracedWait {
+  std::string thread, waiting;
+  int64_t start_ns = 0, waited_ns = 0;
+  int slept = -1;
+  uint64_t ready = 0;
+};
+
+std::vector<TracedWait> ReadWaits(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  EXPECT_EQ(line, "# ringside poll trace 1");
+  std::getline(file, line);
+  EXPECT_EQ(line, "# thread,start_ns,waiting,waited_ns,slept,ready");
+  std::vector<TracedWait> waits;
+  while (std::getline(file, line)) {
+    std::ranges::replace(line, ',', ' ');
+    std::istringstream words(line);
+    TracedWait& wait = waits.emplace_back();
+    words >> wait.thread >> wait.start_ns >> wait.waiting >> wait.waited_ns >> wait.slept >>
+        std::hex >> wait.ready;
+    EXPECT_TRUE(words) << line;
+  }
+  return waits;
+}
+
+TEST_F(DiskCommandTest, TracesTheWaitsOfEveryThread) {
+  for (const char* poll : {"poll=always", "poll=fixed,max=0"}) {
+    SCOPED_TRACE(poll);
+    const bool never_sleeps = std::string(poll) == "poll=always";
+    const ProcessResult run =
+        Run({"--disk", "path=" + MakeDisk("disk", 16 * kMiB) + ",aio=io_uring,iothreads=b",
+             "--iothread", std::string("id=b,") + poll, "--iothread", "id=idle,poll=fixed",
+             "--poll-trace", Path("waits")},
+            "rw=randread qd=1 runtime=300ms");
+    ASSERT_EQ(run.status, 0) << run.errors;
+    std::map<std::string, int> kinds;
+    int64_t last_end_ns = 0, in_flight = 0, completions = 0, slept = 0;
+    for (const TracedWait& wait : ReadWaits(Path("waits"))) {
+      if (wait.thread != "b") {
+        EXPECT_EQ(wait.thread, "idle");
+        continue;
+      }
+      ++kinds[wait.waiting];
+      EXPECT_GE(wait.start_ns, last_end_ns) << "one follows the other";
+      EXPECT_GE(wait.waited_ns, 0);
+      last_end_ns = wait.start_ns + wait.waited_ns;
+      slept += wait.slept;
+      if (wait.waiting != "in-flight") continue;
+      ++in_flight;
+      completions += (wait.ready & 1) != 0;
+    }
+    EXPECT_EQ(kinds.size(), 2u);
+    EXPECT_GT(kinds["idle"], 50);
+    EXPECT_GT(kinds["in-flight"], 50);
+    EXPECT_GE(completions, in_flight * 9 / 10) << "that is what was waited for";
+    if (never_sleeps) {
+      EXPECT_EQ(slept, 0);
+    } else {
+      EXPECT_GT(slept, 50);
+    }
+  }
+}
+
+TEST_F(DiskCommandTest, RefusesAPollTraceThatCannotBe) {
+  const std::string disk = "path=" + MakeDisk("disk", kMiB);
+  ExpectRefused({"--poll-trace", Path("waits")}, "has nothing to trace; give a --disk");
+  ExpectRefused({"--disk", disk, "--poll-trace", Path("disk")},
+                "--poll-trace '" + Path("disk") + "' holds something else, which would be lost");
+  ExpectRefused({"--disk", disk, "--poll-trace", "/nonexistent/waits"},
+                "--poll-trace cannot write '/nonexistent/waits'");
+  ExpectRefused({"--disk", disk, "--poll-trace", Path("waits"), "--iothread", "id=a,poll=never"},
+                "I/O thread 'a' with poll=never does not measure its waits, which are to be "
+                "traced; give it poll=always");
+  const ProcessResult full = Run({"--disk", disk, "--poll-trace", "/dev/full"});
+  EXPECT_EQ(full.status, 1);
+  EXPECT_THAT(full.errors, HasSubstr("--poll-trace could not write all of '/dev/full'"));
+  // One of its own is written anew.
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(Run({"--disk", disk, "--poll-trace", Path("waits")}).status, 0);
+  }
 }
 
 TEST_F(DiskCommandTest, ReportRefusesWhatIsNoTrace) {

@@ -1,24 +1,65 @@
-// Looks, dozes or sleeps as costs least: placeholder that looks for as long as a sleep costs.
+// Looks, dozes or sleeps as costs least: latency lost plus price times CPU time burnt.
+//
+// For each kind of wait four plans compete: the plain limit, which looks for as long as costs what
+// a sleep costs; looking that long only if the last wait was so short; the limit that would have
+// cost least on the waits there were; and a doze until shortly before something has come lately.
+// Every wait charges each of them with what it would have cost, whichever was in use, and the one
+// that has cost least lately is used. Whatever waits come, their total cost stays within twice the
+// best possible plus BudgetNs: docs/polling.md has the argument.
 #pragma once
 
+#include <array>
+#include <cstdint>
+
 #include "poll/policy.h"
+#include "poll/recent_waits.h"
+#include "poll/wait_cost.h"
+#include "poll/wait_histogram.h"
 
 namespace ringside {
 
 class CostPolicy final : public PollPolicy {
  public:
+  // By how much the waits of one kind may cost more than twice the best possible, in ns of latency.
+  static double BudgetNs(const WaitCost& cost) { return kBudgetSleeps * cost.sleeping(); }
+
   explicit CostPolicy(const PollConfig& config) : config_(config) {}
 
-  WaitPlan Plan(Waiting, int64_t) override {
-    const double sleep = static_cast<double>(cost_.wake_ns) / config_.price;
-    return {.spin_ns = static_cast<int64_t>(sleep) + cost_.cpu_ns};
-  }
-  void Observe(const WaitOutcome&) override {}
-  void SetSleepCost(const SleepCost& cost) override { cost_ = cost; }
+  WaitPlan Plan(Waiting what, int64_t now_ns) override;
+  void Observe(const WaitOutcome& outcome) override;
+  void SetSleepCost(const SleepCost& cost) override;
 
  private:
+  static constexpr double kBudgetSleeps = 64;
+  enum Competitor { kPlain, kAgain, kLimit, kDoze, kCompetitors };
+
+  // Of one kind of wait.
+  struct Learner {
+    WaitCost cost;
+    WaitHistogram histogram;
+    RecentWaits recent;
+    std::array<WaitPlan, kCompetitors> plans;
+    std::array<double, kCompetitors> costs_ns = {};  // lately
+    Competitor best = kPlain;
+    double over_ns = 0;     // what waits have cost beyond twice the best possible
+    double to_plan_ns = 0;  // what they may cost until plans are made anew
+
+    bool InBudget() const { return over_ns <= BudgetNs(cost) / 2; }
+    void Account(const WaitPlan& plan, int64_t waited_ns);
+    void Charge(int64_t waited_ns);
+    void MakePlans();
+  };
+
+  Learner& Of(Waiting what) { return learners_[static_cast<size_t>(what)]; }
+  int64_t Allowed(int64_t spin_ns, int64_t now_ns);
+
   const PollConfig config_;
-  SleepCost cost_;
+  std::array<Learner, kWaitings> learners_;
+  WaitPlan plan_;               // the last one
+  bool is_chosen_ = false;      // by what it costs, and by nothing else
+  int64_t sleep_until_ns_ = 0;  // since another thread needed the CPU
+  double allowance_ns_ = 0;     // of CPU time for looking
+  int64_t allowed_at_ns_ = 0;
 };
 
 }  // namespace ringside

@@ -76,7 +76,9 @@ void IoThread::Post(Task& task) {
     // sleeping_. So a task is seen or the thread is woken, never neither.
   } while (!mailbox_.compare_exchange_weak(head, &task, std::memory_order_seq_cst,
                                            std::memory_order_relaxed));
-  if (sleeping_.load(std::memory_order_seq_cst)) wake_.Signal();
+  if (!sleeping_.load(std::memory_order_seq_cst)) return;
+  kicked_ns_.store(MonotonicNs(), std::memory_order_relaxed);  // a measurement, so it may be missed
+  wake_.Signal();
 }
 
 void IoThread::Loop() {

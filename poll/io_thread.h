@@ -115,7 +115,8 @@ struct IoThreadStats {
   Counter preempted;       // times another thread had the CPU for long while this one looked
   Counter sleeps;          // dozes too
   Counter wake_ups;        // as many, or one less while it sleeps
-  Counter wake_ns;         // no count: what waking the thread takes
+  Counter wake_ns;         // no count: what waking by an interrupt takes
+  Counter kick_ns;         // no count: what waking by another thread takes
   Counter sleep_cpu_ns;    // no count: the CPU time of a sleep
   Counter parked;          // sources that fell silent and are no longer looked at
   Counter unparked;
@@ -231,6 +232,7 @@ class IoThread {
   std::atomic<Task*> mailbox_{nullptr};
   // True from just before the last look at the mailbox until the waiter has returned.
   std::atomic<bool> sleeping_{false};
+  std::atomic<int64_t> kicked_ns_{0};  // when a Post began to end this sleep
   // Descriptors that epoll refuses because they never block (files, /dev/null), oldest first.
   FdWatch* always_ready_ = nullptr;
   Source* sources_[2] = {};        // that are looked at, by Phase; the parked ones are in no list

@@ -27,6 +27,7 @@ void IoThread::PrepareToSleep() {
   for (Source* source : sources_) {
     for (; source != nullptr; source = source->next_) AskForSignal(*source);
   }
+  kicked_ns_.store(0, std::memory_order_relaxed);
   sleeping_.store(true, std::memory_order_seq_cst);  // pairs with the load in Post
   // Our stores above before the looks at the rings that follow: pairs with the barrier between the
   // driver's store of its index and its look at our wish for notifications (VIRTIO 1.2 section
@@ -49,6 +50,7 @@ void IoThread::MeasureSleeping() {
     least.wake_ns = std::min(least.wake_ns, std::max<int64_t>(0, late_ns));
     least.cpu_ns = std::min(least.cpu_ns, ThreadCpuNs() - cpu_ns);
   }
+  least.kick_ns = least.wake_ns;  // more, as will be seen
   sleep_meter_ = SleepMeter(least);
 }
 
@@ -62,6 +64,7 @@ void IoThread::StartPolicy() {
 void IoThread::PassOnSleepCost() {
   const SleepCost& cost = sleep_meter_.cost();
   stats_.wake_ns.Set(static_cast<uint64_t>(cost.wake_ns));
+  stats_.kick_ns.Set(static_cast<uint64_t>(cost.kick_ns));
   stats_.sleep_cpu_ns.Set(static_cast<uint64_t>(cost.cpu_ns));
   policy_->SetSleepCost(cost);
 }
@@ -78,10 +81,11 @@ void IoThread::WaitForWork() {
   stats_.spin_limit_ns.Set(static_cast<uint64_t>(plan.spin_ns));
   to_learn_ = true;
   ready_ = 0;
-  if (plan.doze_ns > 0 && Doze(plan.doze_ns)) return EndSleep();
-  if (plan.spin_ns > 0 && Spin(plan.spin_ns)) return StayAwake();
-  MeasuredSleep();
-  EndSleep();
+  if (plan.doze_ns == 0 || !Doze(plan.doze_ns)) {
+    if (plan.spin_ns > 0 && Spin(plan.spin_ns)) return StayAwake();
+    MeasuredSleep();
+  }
+  if (to_learn_) EndSleep();  // a watch may have changed the policy
 }
 
 // Once it is known who had work, and what came is under way.
@@ -94,8 +98,13 @@ void IoThread::Learn() {
 
 // Something came, and then it took a while to wake.
 void IoThread::EndSleep() {
-  const int64_t slept_ns = MonotonicNs() - wait_.start_ns - sleep_meter_.cost().wake_ns;
-  wait_.waited_ns = std::max(slept_ns, wait_.waited_ns);
+  const int64_t now_ns = MonotonicNs();
+  if (const int64_t kicked_ns = kicked_ns_.load(std::memory_order_relaxed); kicked_ns != 0) {
+    sleep_meter_.Kicked(now_ns - kicked_ns);
+    PassOnSleepCost();
+  }
+  const int64_t latency_ns = sleep_meter_.cost().LatencyNs(wait_.what);
+  wait_.waited_ns = std::max(now_ns - wait_.start_ns - latency_ns, wait_.waited_ns);
   wait_.slept = true;
 }
 

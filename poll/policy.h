@@ -48,8 +48,13 @@ const char* WaitingName(Waiting what);
 
 // What sleeping costs instead of looking.
 struct SleepCost {
-  int64_t wake_ns = 0;  // latency: from the event until the thread runs
-  int64_t cpu_ns = 0;   // CPU time: of asking for signals, going to sleep and waking
+  // Latency, until the thread runs: from an interrupt, and from a signal of another thread, which
+  // also has to send it.
+  int64_t wake_ns = 0;
+  int64_t kick_ns = 0;
+  int64_t cpu_ns = 0;  // CPU time: of asking for signals, going to sleep and waking
+
+  int64_t LatencyNs(Waiting what) const { return what == Waiting::kIdle ? kick_ns : wake_ns; }
 };
 
 // In this order: the thread sleeps for `doze_ns` unless something comes, looks for `spin_ns`,

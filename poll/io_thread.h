@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "base/counter.h"
 #include "base/fd.h"
+#include "poll/explanation.h"
 #include "poll/policy.h"
 #include "poll/sleep_meter.h"
 #include "poll/source.h"
@@ -154,6 +155,8 @@ class IoThread {
   void RequestEnds() { --in_flight_; }
   // Null unless they are traced. Holds those that a policy planned.
   const WaitTrace* waits() const { return wait_trace_.get(); }
+  // How it waits and why. That of a thread that never looks is empty.
+  PollExplanation Explain() const;
   // Null if the thread sleeps in epoll. Its pointer may be read, not used, by any thread.
   Uring* uring() { return uring_.get(); }
   const Uring* uring() const { return uring_.get(); }

@@ -69,6 +69,13 @@ void IoThread::PassOnSleepCost() {
   policy_->SetSleepCost(cost);
 }
 
+PollExplanation IoThread::Explain() const {
+  PollExplanation explanation;
+  if (policy_ != nullptr) explanation = policy_->Explain();
+  explanation.sleep_cost = sleep_meter_.cost();
+  return explanation;
+}
+
 void IoThread::WaitForWork() {
   if (to_learn_) Learn();
   if (HasWork()) return StayAwake();

@@ -74,6 +74,8 @@ struct WaitOutcome {
   uint64_t ready = 0;   // who had work then: bit 0 is the completion ring, others are sources
 };
 
+struct PollExplanation;  // poll/explanation.h
+
 class PollPolicy {
  public:
   static constexpr int64_t kForever = INT64_MAX;
@@ -85,6 +87,8 @@ class PollPolicy {
   virtual void Observe(const WaitOutcome& outcome) = 0;
   // As measured anew.
   virtual void SetSleepCost(const SleepCost&) {}
+  // What it knows and would do now.
+  virtual PollExplanation Explain() const;
 
   // Null for kNever.
   static std::unique_ptr<PollPolicy> Create(const PollConfig& config);

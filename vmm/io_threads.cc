@@ -157,6 +157,16 @@ absl::Status IoThreads::SetPoll(size_t index, const PollConfig& poll) {
   return absl::OkStatus();
 }
 
+std::vector<IoThreadExplanation> IoThreads::Explain() const {
+  std::vector<IoThreadExplanation> all;
+  for (const Thread& thread : threads_) {
+    if (thread.io_thread == nullptr) continue;
+    IoThreadExplanation& one = all.emplace_back(IoThreadExplanation{thread.config.name, {}});
+    RunOnIoThread(*thread.io_thread, [&] { one.poll = thread.io_thread->Explain(); });
+  }
+  return all;
+}
+
 std::vector<IoThreadWaits> IoThreads::Waits() const {
   std::vector<IoThreadWaits> all;
   for (const Thread& thread : threads_) {

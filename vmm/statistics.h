@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "devices/latency_trace.h"
+#include "poll/explanation.h"
 #include "poll/policy.h"
 
 namespace ringside {
@@ -52,6 +53,12 @@ struct QueueLatencies {
 struct IoThreadWaits {
   std::string io_thread;
   std::vector<WaitOutcome> waits;
+};
+
+// How an I/O thread waits now, and why.
+struct IoThreadExplanation {
+  std::string io_thread;
+  PollExplanation poll;
 };
 
 struct IoThreadStatistics {

@@ -113,6 +113,11 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
       ->type_name("[FORMAT]")
       ->expected(0, 1)
       ->default_str("table");
+  run.add_option("--explain", options.explain,
+                 "print at the end why each --iothread looked, dozed or slept: text or json")
+      ->type_name("[FORMAT]")
+      ->expected(0, 1)
+      ->default_str("text");
   run.add_option("--trace-latency", options.trace_latency,
                  "stamp each disk request on its way, and write the newest 65536 of each queue at "
                  "the end, for 'ringside report'")

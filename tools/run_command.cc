@@ -19,6 +19,7 @@
 #include "tools/exit_codes.h"
 #include "tools/iothread_option.h"
 #include "tools/latency_file.h"
+#include "tools/poll_report.h"
 #include "tools/statistics_report.h"
 #include "tools/terminal.h"
 #include "tools/wait_file.h"
@@ -125,6 +126,12 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
   RINGSIDE_ASSIGN_OR_RETURN(config.halt_poll, ParseHaltPoll(options.halt_poll));
   RINGSIDE_RETURN_IF_ERROR(CheckTrace(kLatencyFile, options.trace_latency, config));
   RINGSIDE_RETURN_IF_ERROR(CheckTrace(kWaitFile, options.poll_trace, config));
+  if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {
+    return BadInput("--explain '%s' is unknown; give text or json", options.explain);
+  }
+  if (!options.explain.empty() && config.disks.empty()) {
+    return BadInput("--explain has no I/O thread to explain; give a --disk");
+  }
   if (!options.stats.empty() && options.stats != "table" && options.stats != "json") {
     return BadInput("--stats '%s' is unknown; give table or json", options.stats);
   }
@@ -248,6 +255,14 @@ void PrintStatistics(const MachineStatistics& statistics, const std::string& for
   std::fputs(text.c_str(), stderr);
 }
 
+void PrintExplanations(const MachineStatistics& statistics,
+                       const std::vector<IoThreadExplanation>& explanations,
+                       const std::string& format) {
+  const std::string text = format == "json" ? PollReportJson(statistics, explanations)
+                                            : PollReportText(statistics, explanations);
+  std::fputs(text.c_str(), stderr);
+}
+
 int Fail(const absl::Status& status, LogSink& log) {
   log.Log(Severity::kError, Message(status));
   return ExitCodeOf(status);
@@ -284,6 +299,7 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   const MachineEnd end = (*machine)->Wait();
   const int64_t first_run_ns = (*machine)->first_run_ns();
   const MachineStatistics statistics = (*machine)->Statistics();
+  const std::vector<IoThreadExplanation> explanations = (*machine)->Explain();
   const std::vector<QueueLatencies> latencies = (*machine)->Latencies();
   const std::vector<IoThreadWaits> waits = (*machine)->Waits();
   machine->reset();
@@ -292,6 +308,7 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   if (end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
   if (options.timing) PrintTiming(start_ns, first_run_ns, resident);
   if (!options.stats.empty()) PrintStatistics(statistics, options.stats);
+  if (!options.explain.empty()) PrintExplanations(statistics, explanations, options.explain);
   const bool traced = WriteTraces(latencies, waits, *traces, log);
   if (signal != 0) signals.Deliver(signal);
   return traced ? ExitCodeOf(end.kind) : kExitFailure;

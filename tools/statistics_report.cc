@@ -127,6 +127,7 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                                   {"doze_ends", thread.doze_ends},
                                   {"preempted", thread.preempted},
                                   {"wake_ns", thread.wake_ns},
+                                  {"kick_ns", thread.kick_ns},
                                   {"sleep_cpu_ns", thread.sleep_cpu_ns},
                                   {"sleeps", thread.sleeps},
                                   {"wake_ups", thread.wake_ups},

@@ -58,6 +58,7 @@ IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread
           .doze_ends = stats.doze_ends.Get(),
           .preempted = stats.preempted.Get(),
           .wake_ns = stats.wake_ns.Get(),
+          .kick_ns = stats.kick_ns.Get(),
           .sleep_cpu_ns = stats.sleep_cpu_ns.Get(),
           .sleeps = stats.sleeps.Get(),
           .wake_ups = stats.wake_ups.Get(),

@@ -78,9 +78,10 @@ struct IoThreadStatistics {
   uint64_t dozes = 0;          // sleeps by a timer
   uint64_t doze_ends = 0;      // of those, the ones that the timer ended
   uint64_t preempted = 0;      // times another thread had the CPU for long while this one looked
-  // What going to sleep costs: the latency of waking, and CPU time. 0: not measured, as it never
-  // looks.
+  // What going to sleep costs: the latency of waking by an interrupt or by another thread, and CPU
+  // time. 0: not measured, as it never looks.
   uint64_t wake_ns = 0;
+  uint64_t kick_ns = 0;
   uint64_t sleep_cpu_ns = 0;
   uint64_t sleeps = 0;
   uint64_t wake_ups = 0;

@@ -8,14 +8,13 @@
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <thread>
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
-#include "tests/support/directories.h"
+#include "tests/support/disk_command_fixture.h"
 #include "tests/support/forbid.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_machine.h"
@@ -23,52 +22,11 @@
 namespace ringside {
 namespace {
 
+using testing::DiskCommandTest;
 using ::testing::HasSubstr;
+using testing::kMiB;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr size_t kMiB = 1 << 20;
-
-class DiskCommandTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    SKIP_WITHOUT_KVM();
-    directory_.OpenToAll();
-  }
-
-  std::string MakeDisk(const std::string& name, size_t size) const {
-    const std::string path = directory_ / name;
-    std::ofstream(path).close();
-    std::filesystem::resize_file(path, size);
-    return path;
-  }
-  std::string Path(const std::string& name) const { return directory_ / name; }
-
-  static ProcessResult Run(const std::vector<std::string>& options,
-                           const std::string& command_line = "end=poweroff") {
-    std::vector<std::string> command = {RINGSIDE_COMMAND,   "run",       "--kernel",
-                                        RINGSIDE_GUEST_ELF, "--cmdline", command_line};
-    command.insert(command.end(), options.begin(), options.end());
-    return RunProcess(command);
-  }
-
-  // Exit code 2 and one line with `says` in it.
-  static void ExpectRefused(const std::vector<std::string>& options, const std::string& says) {
-    SCOPED_TRACE(::testing::PrintToString(options));
-    const ProcessResult result = Run(options);
-    EXPECT_EQ(result.status, 2);
-    EXPECT_EQ(result.output, "");
-    EXPECT_THAT(result.errors, StartsWith("ringside: error: "));
-    EXPECT_THAT(result.errors, HasSubstr(says));
-    EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
-  }
-  static void ExpectDiskRefused(const std::string& disk, const std::string& says) {
-    ExpectRefused({"--disk", disk}, says);
-  }
-
- private:
-  const testing::TempDirectory directory_;
-};
 
 // ---- Bad input ----
 
@@ -140,20 +98,6 @@ TEST_F(DiskCommandTest, QueuesGoToTheThreadsTheyAreMappedTo) {
   EXPECT_EQ(threads[0]["signal"], "batched");
   EXPECT_EQ(threads[1]["name"], "io0");
   EXPECT_EQ(threads[1]["poll"]["kind"], "always");
-}
-
-TEST_F(DiskCommandTest, EveryPolicyServesADisk) {
-  for (const char* poll : {"poll=weighted,max=20us,weight=1", "poll=cost,price=2,cpu-max=50%"}) {
-    SCOPED_TRACE(poll);
-    const ProcessResult result = Run(
-        {"--iothread", poll, "--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--stats", "json"},
-        "disk=1 end=poweroff");
-    ASSERT_EQ(result.status, 0) << result.errors;
-    EXPECT_THAT(result.output, HasSubstr("guest: disk 0 ok "));
-    const nlohmann::json thread = nlohmann::json::parse(result.errors)["io_threads"][0];
-    EXPECT_GT(thread["spin_hits"], 0);
-    EXPECT_GT(thread["sleep_cpu_ns"], 0);
-  }
 }
 
 TEST_F(DiskCommandTest, RefusesWhatIsNoDisk) {
@@ -328,91 +272,6 @@ TEST_F(DiskCommandTest, RefusesATraceThatCannotBe) {
   const ProcessResult full = Run({"--disk", disk, "--trace-latency", "/dev/full"});
   EXPECT_EQ(full.status, 1);
   EXPECT_THAT(full.errors, HasSubstr("--trace-latency could not write all of '/dev/full'"));
-}
-
-// ---- Trace of waits ----
-
-struct TracedWait {
-  std::string thread, waiting;
-  int64_t start_ns = 0, waited_ns = 0;
-  int slept = -1;
-  uint64_t ready = 0;
-};
-
-std::vector<TracedWait> ReadWaits(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  EXPECT_EQ(line, "# ringside poll trace 1");
-  std::getline(file, line);
-  EXPECT_EQ(line, "# thread,start_ns,waiting,waited_ns,slept,ready");
-  std::vector<TracedWait> waits;
-  while (std::getline(file, line)) {
-    std::ranges::replace(line, ',', ' ');
-    std::istringstream words(line);
-    TracedWait& wait = waits.emplace_back();
-    words >> wait.thread >> wait.start_ns >> wait.waiting >> wait.waited_ns >> wait.slept >>
-        std::hex >> wait.ready;
-    EXPECT_TRUE(words) << line;
-  }
-  return waits;
-}
-
-TEST_F(DiskCommandTest, TracesTheWaitsOfEveryThread) {
-  for (const char* poll : {"poll=always", "poll=fixed,max=0"}) {
-    SCOPED_TRACE(poll);
-    const bool never_sleeps = std::string(poll) == "poll=always";
-    const ProcessResult run =
-        Run({"--disk", "path=" + MakeDisk("disk", 16 * kMiB) + ",aio=io_uring,iothreads=b",
-             "--iothread", std::string("id=b,") + poll, "--iothread", "id=idle,poll=fixed",
-             "--poll-trace", Path("waits")},
-            "rw=randread qd=1 runtime=300ms");
-    ASSERT_EQ(run.status, 0) << run.errors;
-    std::map<std::string, int> kinds;
-    int64_t last_end_ns = 0, in_flight = 0, completions = 0, slept = 0;
-    for (const TracedWait& wait : ReadWaits(Path("waits"))) {
-      if (wait.thread != "b") {
-        EXPECT_EQ(wait.thread, "idle");
-        continue;
-      }
-      ++kinds[wait.waiting];
-      EXPECT_GE(wait.start_ns, last_end_ns) << "one follows the other";
-      EXPECT_GE(wait.waited_ns, 0);
-      last_end_ns = wait.start_ns + wait.waited_ns;
-      slept += wait.slept;
-      if (wait.waiting != "in-flight") continue;
-      ++in_flight;
-      completions += (wait.ready & 1) != 0;
-    }
-    EXPECT_EQ(kinds.size(), 2u);
-    EXPECT_GT(kinds["idle"], 50);
-    EXPECT_GT(kinds["in-flight"], 50);
-    EXPECT_GE(completions, in_flight * 9 / 10) << "that is what was waited for";
-    if (never_sleeps) {
-      EXPECT_EQ(slept, 0);
-    } else {
-      EXPECT_GT(slept, 50);
-    }
-  }
-}
-
-TEST_F(DiskCommandTest, RefusesAPollTraceThatCannotBe) {
-  const std::string disk = "path=" + MakeDisk("disk", kMiB);
-  ExpectRefused({"--poll-trace", Path("waits")}, "has nothing to trace; give a --disk");
-  ExpectRefused({"--disk", disk, "--poll-trace", Path("disk")},
-                "--poll-trace '" + Path("disk") + "' holds something else, which would be lost");
-  ExpectRefused({"--disk", disk, "--poll-trace", "/nonexistent/waits"},
-                "--poll-trace cannot write '/nonexistent/waits'");
-  ExpectRefused({"--disk", disk, "--poll-trace", Path("waits"), "--iothread", "id=a,poll=never"},
-                "I/O thread 'a' with poll=never does not measure its waits, which are to be "
-                "traced; give it poll=always");
-  const ProcessResult full = Run({"--disk", disk, "--poll-trace", "/dev/full"});
-  EXPECT_EQ(full.status, 1);
-  EXPECT_THAT(full.errors, HasSubstr("--poll-trace could not write all of '/dev/full'"));
-  // One of its own is written anew.
-  for (int round = 0; round < 2; ++round) {
-    EXPECT_EQ(Run({"--disk", disk, "--poll-trace", Path("waits")}).status, 0);
-  }
 }
 
 TEST_F(DiskCommandTest, ReportRefusesWhatIsNoTrace) {

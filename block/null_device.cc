@@ -1,6 +1,7 @@
 #include "block/null_device.h"
 
 #include "base/status.h"
+#include "block/delayed_null_channel.h"
 #include "block/fifo.h"
 
 namespace ringside {
@@ -40,10 +41,14 @@ absl::StatusOr<std::unique_ptr<NullDevice>> NullDevice::Create(const NullConfig&
     return BadInput("a null disk of %d bytes cannot be; give a size that is a multiple of 512",
                     config.size);
   }
-  return std::unique_ptr<NullDevice>(new NullDevice(config.size));
+  if (config.latency_ns < 0 || config.latency_ns > kMaxLatencyNs) {
+    return BadInput("a null disk cannot take %d ns a request; give 0 to 1 s", config.latency_ns);
+  }
+  return std::unique_ptr<NullDevice>(new NullDevice(config));
 }
 
 absl::StatusOr<std::unique_ptr<BlockChannel>> NullDevice::Open(IoThread& io_thread) {
+  if (latency_ns_ > 0) return DelayedNullChannel::Create(io_thread, latency_ns_);
   return std::make_unique<NullChannel>(io_thread);
 }
 

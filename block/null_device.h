@@ -1,5 +1,6 @@
 // A disk that moves no bytes: every request succeeds, a read leaves its buffers as they were, and
-// what was written is nowhere. It shows what a request costs without a storage behind it.
+// what was written is nowhere. It shows what a request costs without a storage behind it; with a
+// latency, how an I/O thread waits for one whose service time is known.
 //
 // Threads and ownership: as in block_device.h.
 #pragma once
@@ -14,20 +15,26 @@ namespace ringside {
 
 struct NullConfig {
   uint64_t size = 0;  // bytes, a multiple of 512
+  // From a request's submission to its completion. 0: in the turn that submitted it.
+  int64_t latency_ns = 0;
 };
 
 class NullDevice final : public BlockDevice {
  public:
-  // InvalidArgument, with the remedy, for a size that cannot be.
+  static constexpr int64_t kMaxLatencyNs = 1'000'000'000;
+
+  // InvalidArgument, with the remedy, for a size or a latency that cannot be.
   static absl::StatusOr<std::unique_ptr<NullDevice>> Create(const NullConfig& config);
 
   const BlockInfo& info() const override { return info_; }
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
 
  private:
-  explicit NullDevice(uint64_t size) : info_{.size = size, .can_discard = true} {}
+  explicit NullDevice(const NullConfig& config)
+      : info_{.size = config.size, .can_discard = true}, latency_ns_(config.latency_ns) {}
 
   const BlockInfo info_;
+  const int64_t latency_ns_;
 };
 
 }  // namespace ringside

@@ -18,7 +18,8 @@ enum class Phase { kComplete, kSubmit };
 
 class Source : private EventfdListener {
  public:
-  // `wake_fd`: an eventfd whose every write ends the thread's sleep. It is never read.
+  // `wake_fd`: an eventfd whose every write, or a timerfd whose every expiry, ends the thread's
+  // sleep. It is never read.
   explicit Source(int wake_fd) : wake_fd_(wake_fd) {}
   virtual ~Source() = default;
   Source(const Source&) = delete;
@@ -28,8 +29,9 @@ class Source : private EventfdListener {
   virtual bool HasWork() = 0;
   // Does what there is, but no more than a ring's worth: others wait. Only after HasWork.
   virtual void Run() = 0;
-  // Asks the other party to signal wake_fd from now on, or not to bother. Stores only: whoever
-  // enables issues the fence and looks again before it sleeps. Notifications are on at first.
+  // Asks the other party to signal wake_fd from now on, or not to bother. Stores only, but for a
+  // timer that is set: whoever enables issues the fence and looks again before it sleeps.
+  // Notifications are on at first.
   virtual void EnableNotify() = 0;
   virtual void DisableNotify() = 0;
 

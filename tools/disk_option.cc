@@ -76,6 +76,12 @@ absl::Status SetSize(DiskConfig& config, const std::string& value) {
   return absl::OkStatus();
 }
 
+absl::Status SetLatency(DiskConfig& config, const std::string& value) {
+  RINGSIDE_ASSIGN_OR_RETURN(std::get<NullConfig>(config.backend).latency_ns,
+                            ParseShortTime("--disk latency", value, "20us"));
+  return absl::OkStatus();
+}
+
 absl::Status SetSerial(DiskConfig& config, const std::string& value) {
   config.serial = value;
   return absl::OkStatus();
@@ -134,11 +140,17 @@ struct Key {
   Setter set;
 };
 constexpr std::array kKeys = {
-    Key{"type", nullptr, SetType},        Key{"path", "file", SetPath},
-    Key{"readonly", "file", SetReadOnly}, Key{"cache", "file", SetCache},
-    Key{"aio", "file", SetAio},           Key{"inline", "file", SetInline},
-    Key{"size", "null", SetSize},         Key{"serial", nullptr, SetSerial},
-    Key{"queues", nullptr, SetQueues},    Key{"iothreads", nullptr, SetIoThreads},
+    Key{"type", nullptr, SetType},
+    Key{"path", "file", SetPath},
+    Key{"readonly", "file", SetReadOnly},
+    Key{"cache", "file", SetCache},
+    Key{"aio", "file", SetAio},
+    Key{"inline", "file", SetInline},
+    Key{"size", "null", SetSize},
+    Key{"latency", "null", SetLatency},
+    Key{"serial", nullptr, SetSerial},
+    Key{"queues", nullptr, SetQueues},
+    Key{"iothreads", nullptr, SetIoThreads},
 };
 
 const char* TypeName(const DiskConfig& config) {

@@ -5,7 +5,6 @@
 #include <optional>
 #include <vector>
 
-#include "absl/time/time.h"
 #include "base/nearest.h"
 #include "base/status.h"
 #include "tools/key_value.h"
@@ -14,7 +13,6 @@
 namespace ringside {
 namespace {
 
-constexpr absl::Duration kMaxMax = absl::Seconds(1);
 constexpr uint32_t kMaxFactor = 1000;
 
 using Setter = absl::Status (*)(IoThreadConfig&, const std::string& value);
@@ -39,12 +37,8 @@ absl::Status SetPoll(IoThreadConfig& config, const std::string& value) {
 }
 
 absl::Status SetMax(IoThreadConfig& config, const std::string& value) {
-  absl::Duration duration;
-  if (!absl::ParseDuration(absl::string_view(value.data(), value.size()), &duration) ||
-      duration < absl::ZeroDuration() || duration > kMaxMax) {
-    return BadInput("--iothread max='%s' cannot be; give a time up to 1s, such as 32us", value);
-  }
-  config.tuning.poll.max_ns = absl::ToInt64Nanoseconds(duration);
+  RINGSIDE_ASSIGN_OR_RETURN(config.tuning.poll.max_ns,
+                            ParseShortTime("--iothread max", value, "32us"));
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
 #include "tools/key_value.h"
 
+#include "absl/time/time.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -34,6 +35,16 @@ absl::StatusOr<std::vector<KeyValue>> ParseKeyValues(const std::string& option,
     result.push_back({field.substr(0, equals), field.substr(equals + 1)});
   }
   return result;
+}
+
+absl::StatusOr<int64_t> ParseShortTime(const char* name, const std::string& value,
+                                       const char* example) {
+  absl::Duration duration;
+  if (!absl::ParseDuration(absl::string_view(value.data(), value.size()), &duration) ||
+      duration < absl::ZeroDuration() || duration > absl::Seconds(1)) {
+    return BadInput("%s='%s' cannot be; give a time up to 1s, such as %s", name, value, example);
+  }
+  return absl::ToInt64Nanoseconds(duration);
 }
 
 }  // namespace ringside

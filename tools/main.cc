@@ -84,12 +84,13 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
   run.add_option("--entry", options.entry, "how the kernel is entered: auto, linux or pvh")
       ->type_name("HOW")
       ->default_str("auto");
-  run.add_option("--disk", options.disks,
-                 "path=FILE[,readonly=on][,cache=none|writeback|writethrough|directsync|unsafe]"
-                 "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N][,iothreads=A+B|A:0+"
-                 "3/B:1-2], "
-                 "or type=null,size=SIZE[,serial=TEXT][,queues=N][,iothreads=...] for a disk that "
-                 "moves no bytes; repeatable")
+  run.add_option(
+         "--disk", options.disks,
+         "path=FILE[,readonly=on][,cache=none|writeback|writethrough|directsync|unsafe]"
+         "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N][,iothreads=A+B|A:0+"
+         "3/B:1-2], "
+         "or type=null,size=SIZE[,latency=TIME][,serial=TEXT][,queues=N][,iothreads=...] for "
+         "a disk that moves no bytes, each request taking TIME, such as 20us; repeatable")
       ->type_name("KEYS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -118,18 +118,20 @@ TEST(RecentWaits, TheDozeMayLeaveSomeOut) {
   EXPECT_GT(plan.doze_ns, 800'000);
 }
 
-TEST(SleepMeter, FollowsSlowlyAndBelievesNoOutlier) {
-  SleepMeter meter({.wake_ns = 10'000, .kick_ns = 10'000, .cpu_ns = 4'000});
+TEST(SleepMeter, FollowsTheMiddleAndBelievesNoOutlier) {
+  SleepMeter meter({.wake_ns = 8'000, .kick_ns = 8'000, .cpu_ns = 4'000});
   meter.Late(100'000'000);
-  EXPECT_EQ(meter.cost().wake_ns, 11'250);
-  meter.Kicked(18'000);
-  EXPECT_EQ(meter.cost().kick_ns, 12'000);
-  for (int i = 0; i < 100; ++i) meter.Cpu(9'000);
-  EXPECT_NEAR(static_cast<double>(meter.cost().cpu_ns), 9'000, 10);
-  for (int i = 0; i < 100; ++i) meter.Late(-1);
-  EXPECT_LT(meter.cost().wake_ns, 10);
-  for (int i = 0; i < 100; ++i) meter.Late(5'000);
-  EXPECT_NEAR(static_cast<double>(meter.cost().wake_ns), 5'000, 10);
+  EXPECT_EQ(meter.cost().wake_ns, 9'000);
+  meter.Late(8'900);
+  EXPECT_EQ(meter.cost().wake_ns, 8'900);
+  meter.Kicked(100'000);
+  EXPECT_EQ(meter.cost().kick_ns, 10'000);
+  for (int i = 0; i < 100; ++i) meter.Cpu(i % 3 == 0 ? 1'000'000 : 9'000);
+  EXPECT_NEAR(static_cast<double>(meter.cost().cpu_ns), 9'000, 1'200);
+  for (int i = 0; i < 1'000; ++i) meter.Late(-1);
+  EXPECT_EQ(meter.cost().wake_ns, 0);
+  for (int i = 0; i < 1'000; ++i) meter.Late(5'000);
+  EXPECT_EQ(meter.cost().wake_ns, 5'000);
 }
 
 }  // namespace

@@ -53,6 +53,11 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDiskOption) {
   ExpectDiskRefused("cache=none,type=null,size=1G", "--disk 'cache' is for type=file only");
   ExpectDiskRefused("type=null,size=1G,aio=native", "--disk 'aio' is for type=file only");
   ExpectDiskRefused("type=null,size=1G,readonly=on", "--disk 'readonly' is for type=file only");
+  ExpectDiskRefused("type=null,size=1G,latency=soon",
+                    "--disk latency='soon' cannot be; give a time up to 1s, such as 20us");
+  ExpectDiskRefused("type=null,size=1G,latency=-1us", "give a time up to 1s");
+  ExpectDiskRefused("type=null,size=1G,latency=1001ms", "give a time up to 1s");
+  ExpectDiskRefused(path + ",latency=20us", "--disk 'latency' is for type=null only");
   ExpectDiskRefused(path + ",size=1G", "--disk 'size' is for type=null only");
   ExpectDiskRefused("type=null,size=1G,queues=17", "17 queues cannot be; give 1 to 16");
   ExpectRefused({"--stats=yaml"}, "--stats 'yaml' is unknown; give table or json");

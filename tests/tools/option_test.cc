@@ -114,6 +114,18 @@ TEST(IoThreadOptionTest, SaysWhatIsWrong) {
   EXPECT_THAT(error("id="), HasSubstr("id= is empty"));
 }
 
+TEST(DiskOptionTest, ANullDiskMayTakeItsTime) {
+  const auto latency_ns = [](const std::string& text) {
+    const auto disk = ParseDisk("type=null,size=1M" + text);
+    EXPECT_TRUE(disk.ok()) << disk.status();
+    return std::get<NullConfig>(disk->backend).latency_ns;
+  };
+  EXPECT_EQ(latency_ns(""), 0);
+  EXPECT_EQ(latency_ns(",latency=0"), 0);
+  EXPECT_EQ(latency_ns(",latency=20us"), 20'000);
+  EXPECT_EQ(latency_ns(",latency=1s"), NullDevice::kMaxLatencyNs);
+}
+
 using Share = std::pair<std::string, std::vector<uint16_t>>;
 
 std::vector<Share> SharesOf(const std::string& text) {

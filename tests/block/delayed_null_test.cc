@@ -1,0 +1,229 @@
+// A null disk with a service time, on I/O threads that sleep and on those that look.
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <thread>
+#include <tuple>
+
+#include "base/clock.h"
+#include "block/null_device.h"
+#include "tests/support/allocation_counter.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/test_disk.h"
+#include "tests/support/waiters.h"
+
+namespace ringside {
+namespace {
+
+using testing::LetTurn;
+using testing::RunOn;
+using testing::TestDisk;
+using testing::TestRequest;
+
+constexpr uint64_t kSize = 1 << 20;
+constexpr int64_t kMs = 1'000'000;
+
+// What /proc says of the only timer of this process; see timerfd_create(2).
+struct TimerInfo {
+  uint64_t expiries = 0;  // that nobody has read
+  bool is_set = false;
+};
+
+TimerInfo InfoOfTheTimer() {
+  TimerInfo info;
+  int timers = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entry, gone) != "anon_inode:[timerfd]") continue;
+    ++timers;
+    std::ifstream lines("/proc/self/fdinfo/" + entry.path().filename().string());
+    for (std::string line; std::getline(lines, line);) {
+      if (line.starts_with("ticks:")) info.expiries = std::stoull(line.substr(6));
+      if (line.starts_with("it_value:")) info.is_set = line != "it_value: (0, 0)";
+    }
+  }
+  EXPECT_EQ(timers, 1);
+  return info;
+}
+
+TEST(DelayedNullTest, RefusesALatencyThatCannotBe) {
+  for (const int64_t latency_ns : {int64_t{-1}, NullDevice::kMaxLatencyNs + 1}) {
+    EXPECT_THAT(NullDevice::Create({.size = kSize, .latency_ns = latency_ns}).status(),
+                IsBadInput(std::to_string(latency_ns) + " ns", "give 0 to 1 s"));
+  }
+}
+
+using Setting = std::tuple<IoThread::Waiter, PollKind>;
+
+class DelayedNullChannelTest : public ::testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    if (waiter() != IoThread::Waiter::kUring) return;
+    if (const auto status = testing::UringStatus(); !status.ok()) GTEST_SKIP() << status.message();
+  }
+  static IoThread::Waiter waiter() { return std::get<0>(GetParam()); }
+  static bool looks() { return std::get<1>(GetParam()) == PollKind::kAlways; }
+
+  // With requests that take so long.
+  void Start(int64_t latency_ns) {
+    disk_ = std::make_unique<TestDisk>(
+        NullDevice::Create({.size = kSize, .latency_ns = latency_ns}), waiter());
+    ASSERT_TRUE(disk_->status().ok()) << disk_->status();
+    RunOn(io_thread(), [&] { io_thread().SetPoll({.kind = std::get<1>(GetParam())}); });
+    // It tells its sources that it looks when it begins to.
+    if (looks()) {
+      ASSERT_TRUE(testing::SpinUntil([&] { return stats().spins.Get() > 0; }));
+    }
+    sleeps_ = stats().sleeps.Get();
+  }
+  IoThread& io_thread() { return disk_->io_thread(); }
+  const IoThreadStats& stats() { return io_thread().stats(); }
+  uint64_t sleeps() { return stats().sleeps.Get() - sleeps_; }
+
+  std::unique_ptr<TestDisk> disk_;
+  uint64_t sleeps_ = 0;
+};
+INSTANTIATE_TEST_SUITE_P(
+    With, DelayedNullChannelTest,
+    ::testing::Combine(::testing::Values(IoThread::Waiter::kEpoll, IoThread::Waiter::kUring),
+                       ::testing::Values(PollKind::kNever, PollKind::kAlways)),
+    [](const auto& setting) {
+      const bool uring = std::get<0>(setting.param) == IoThread::Waiter::kUring;
+      const bool looks = std::get<1>(setting.param) == PollKind::kAlways;
+      return std::string(uring ? "Uring" : "Epoll") + (looks ? "Looking" : "Sleeping");
+    });
+
+TEST_P(DelayedNullChannelTest, EveryRequestSucceedsAfterItsTime) {
+  Start(2 * kMs);
+  TestRequest read(BlockOp::kRead, 0, {4096}), write(BlockOp::kWrite, 4096, {512, 512});
+  TestRequest flush(BlockOp::kFlush, 0), discard(BlockOp::kDiscard, 0);
+  for (TestRequest* request : {&read, &write, &flush, &discard}) {
+    const int64_t start_ns = MonotonicNs();
+    EXPECT_EQ(disk_->Run(*request), 0);
+    EXPECT_GE(MonotonicNs() - start_ns, 2 * kMs);
+  }
+}
+
+// Nobody reads the timer, and each of its expiries is needed: a request that sleeps through one is
+// never answered.
+TEST_P(DelayedNullChannelTest, EachOneWakesASleeperAndNoneIsNeededByOneThatLooks) {
+  constexpr int kTimes = 300;
+  Start(kMs / 5);
+  TestRequest read(BlockOp::kRead, 0, {4096});
+  for (int i = 0; i < kTimes; ++i) EXPECT_EQ(disk_->Run(read), 0);
+  if (looks()) {
+    EXPECT_EQ(sleeps(), 0u);
+    EXPECT_FALSE(InfoOfTheTimer().is_set);
+    EXPECT_EQ(InfoOfTheTimer().expiries, 0u);
+  } else {
+    EXPECT_GE(sleeps(), uint64_t{kTimes} / 2) << "all, but for a busy machine";
+    EXPECT_EQ(InfoOfTheTimer().expiries, 1u) << "of the last one";
+  }
+}
+
+TEST_P(DelayedNullChannelTest, OneThatLooksSetsNoTimerForWhatIsInFlight) {
+  Start(300 * kMs);
+  TestRequest read(BlockOp::kRead, 0, {4096});
+  std::thread user([&] { disk_->Run(read); });
+  absl::SleepFor(absl::Milliseconds(50));
+  const TimerInfo meanwhile = InfoOfTheTimer();
+  user.join();
+  EXPECT_EQ(meanwhile.is_set, !looks());
+}
+
+// Each takes its time from its own submission, so many at once take no longer than one.
+TEST_P(DelayedNullChannelTest, ManyAreServedAtOnceAndInOrder) {
+  constexpr int kCount = 100;  // more than a slab
+  constexpr int64_t kLatencyNs = 50 * kMs;
+  struct Numbered : BlockRequest {
+    std::vector<int>* order = nullptr;
+    int number = 0;
+    testing::BoundedEvent is_done;
+  };
+  auto device = NullDevice::Create({.size = kSize, .latency_ns = kLatencyNs});
+  ASSERT_TRUE(device.ok()) << device.status();
+  Start(kLatencyNs);
+  std::unique_ptr<BlockChannel> channel;
+  RunOn(io_thread(), [&] { channel = *(*device)->Open(io_thread()); });
+  std::vector<int> order, expected;
+  std::vector<Numbered> requests(kCount);
+  const int64_t start_ns = MonotonicNs();
+  for (int i = 0; i < kCount; ++i) {
+    expected.push_back(i);
+    requests[i].order = &order;
+    requests[i].number = i;
+    requests[i].result = 1;
+    requests[i].done = [](BlockRequest& request) {
+      auto& numbered = static_cast<Numbered&>(request);
+      numbered.order->push_back(numbered.number);
+      numbered.is_done.Notify();
+    };
+    // A turn each: the timer is set for the oldest and stays so.
+    RunOn(io_thread(), [&] { channel->Submit(requests[i]); });
+  }
+  for (Numbered& request : requests) request.is_done.WaitOrAbort();
+  EXPECT_LT(MonotonicNs() - start_ns, kCount * kLatencyNs / 2);
+  EXPECT_EQ(order, expected);
+  for (const Numbered& request : requests) EXPECT_EQ(request.result, 0);
+  RunOn(io_thread(), [&] { channel.reset(); });
+}
+
+// A source that stays silent while others work is looked at no more until it signals.
+TEST_P(DelayedNullChannelTest, OneThatIsParkedSignals) {
+  constexpr uint64_t kTurns = 3000;  // more than a source may be silent for
+  Start(500 * kMs);
+  for (int round = 0; round < 2; ++round) {
+    TestRequest read(BlockOp::kRead, 0, {4096});
+    const uint64_t parked = stats().parked.Get();
+    std::thread user([&] { disk_->Run(read); });
+    const uint64_t turns = stats().turns.Get();
+    while (stats().turns.Get() - turns < kTurns) LetTurn(io_thread(), 10);
+    user.join();
+    EXPECT_EQ(stats().parked.Get(), parked + 1) << "round " << round;
+    EXPECT_GE(stats().unparked.Get(), parked + 1);
+  }
+}
+
+TEST_P(DelayedNullChannelTest, AllocatesNothing) {
+  if (!testing::CanCountAllocations()) GTEST_SKIP() << "allocations cannot be counted here";
+  Start(kMs / 10);
+  TestRequest read(BlockOp::kRead, 0, {4096}), write(BlockOp::kWrite, 4096, {4096});
+  disk_->Run({&read, &write});
+  uint64_t before = 0, after = 0;
+  RunOn(io_thread(), [&] { before = testing::AllocationsOfThisThread(); });
+  for (int i = 0; i < 20; ++i) disk_->Run({&read, &write});
+  RunOn(io_thread(), [&] { after = testing::AllocationsOfThisThread(); });
+  EXPECT_EQ(after, before);
+}
+
+// `done` may submit the next request; it takes its time as well.
+TEST_P(DelayedNullChannelTest, TakesARequestFromWithinDone) {
+  constexpr int kTimes = 20;
+  struct Chain : BlockRequest {
+    BlockChannel* channel = nullptr;
+    int left = kTimes;
+    testing::BoundedEvent all_done;
+  };
+  Start(kMs);
+  auto device = NullDevice::Create({.size = kSize, .latency_ns = kMs});
+  ASSERT_TRUE(device.ok()) << device.status();
+  std::unique_ptr<BlockChannel> channel;
+  Chain chain;
+  chain.done = [](BlockRequest& request) {
+    auto& chain = static_cast<Chain&>(request);
+    if (--chain.left == 0) return chain.all_done.Notify();
+    chain.channel->Submit(chain);
+  };
+  const int64_t start_ns = MonotonicNs();
+  RunOn(io_thread(), [&] {
+    channel = *(*device)->Open(io_thread());
+    chain.channel = channel.get();
+    channel->Submit(chain);
+  });
+  chain.all_done.WaitOrAbort();
+  EXPECT_GE(MonotonicNs() - start_ns, kTimes * kMs);
+  RunOn(io_thread(), [&] { channel.reset(); });
+}
+
+}  // namespace
+}  // namespace ringside

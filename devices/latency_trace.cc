@@ -17,7 +17,7 @@ const char* LatencyPointName(LatencyPoint point) {
 }
 
 LatencyTrace::LatencyTrace(uint16_t queue_size, size_t capacity)
-    : under_way_(queue_size), to_submit_(queue_size), to_publish_(queue_size), ring_(capacity) {}
+    : under_way_(queue_size), to_submit_(queue_size), to_publish_(queue_size), records_(capacity) {}
 
 void LatencyTrace::Restart() {
   to_submit_.count = 0;
@@ -35,23 +35,19 @@ void LatencyTrace::Submitted() {
 void LatencyTrace::Finish(Interrupt interrupt) {
   const uint64_t raised = interrupt == Interrupt::kRaised ? ReadTsc() : 0;
   for (size_t i = 0; i < to_publish_.count; ++i) {
-    Ticks& record = ring_[next_];
+    Ticks& record = records_.Add();
     record = under_way_[to_publish_.heads[i]];
     record.At(LatencyPoint::kPublished) = published_;
     record.At(LatencyPoint::kInterrupt) = raised;
-    if (++next_ == ring_.size()) next_ = 0;
   }
-  recorded_ += to_publish_.count;
   to_publish_.count = 0;
 }
 
 std::vector<LatencyRecord> LatencyTrace::Records() const {
   const TscScale scale(start_, TscMoment::Now());
-  const size_t count = std::min<uint64_t>(recorded_, ring_.size());
-  std::vector<LatencyRecord> records(count);
-  for (size_t i = 0; i < count; ++i) {
-    const Ticks& from = ring_[(next_ + ring_.size() - count + i) % ring_.size()];
-    LatencyRecord& record = records[i];
+  std::vector<LatencyRecord> records;
+  for (const Ticks& from : records_.InOrder()) {
+    LatencyRecord& record = records.emplace_back();
     record.kind = from.kind;
     record.bytes = from.bytes;
     std::ranges::transform(from.at, record.at_ns.begin(), [&](uint64_t ticks) {

@@ -28,6 +28,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/newest.h"
 #include "base/tsc.h"
 #include "poll/source.h"
 
@@ -54,8 +55,7 @@ class LatencyTrace {
  public:
   static constexpr size_t kCapacity = 1 << 16;  // records; 4 MiB
 
-  // Of a queue whose heads are below `queue_size`. The ring is touched here, so that stamping
-  // meets no page fault.
+  // Of a queue whose heads are below `queue_size`.
   explicit LatencyTrace(uint16_t queue_size, size_t capacity = kCapacity);
 
   // A new driver: what was under way will never be published.
@@ -91,7 +91,7 @@ class LatencyTrace {
   // Oldest first.
   std::vector<LatencyRecord> Records() const;
   // Records that newer ones have taken the place of.
-  uint64_t overwritten() const { return recorded_ > ring_.size() ? recorded_ - ring_.size() : 0; }
+  uint64_t overwritten() const { return records_.overwritten(); }
 
  private:
   struct Ticks {
@@ -119,9 +119,7 @@ class LatencyTrace {
   std::vector<Ticks> under_way_;  // by head
   HeadList to_submit_;
   HeadList to_publish_;
-  std::vector<Ticks> ring_;
-  size_t next_ = 0;  // place of the next record
-  uint64_t recorded_ = 0;
+  Newest<Ticks> records_;
   HookTo<LatencyTrace, &LatencyTrace::Submitted> submitted_hook_{*this};
 };
 

@@ -56,7 +56,8 @@ IoThread::IoThread(UniqueFd epoll, EventFd wake, const IoThreadTuning& tuning)
     : epoll_(std::move(epoll)),
       wake_(std::move(wake)),
       signalling_(tuning.signalling),
-      policy_(PollPolicy::Create(tuning.poll)) {}
+      policy_(PollPolicy::Create(tuning.poll)),
+      wait_trace_(tuning.trace_waits ? std::make_unique<WaitTrace>(kTracedWaits) : nullptr) {}
 
 IoThread::~IoThread() {
   if (!thread_.joinable()) return;

@@ -28,10 +28,12 @@
 #include "absl/status/statusor.h"
 #include "base/counter.h"
 #include "base/fd.h"
+#include "poll/explanation.h"
 #include "poll/policy.h"
 #include "poll/sleep_meter.h"
 #include "poll/source.h"
 #include "poll/uring.h"
+#include "poll/wait_trace.h"
 
 namespace ringside {
 
@@ -99,6 +101,7 @@ const char* SignallingName(Signalling signalling);
 struct IoThreadTuning {
   PollConfig poll;
   Signalling signalling = Signalling::kEarly;
+  bool trace_waits = false;  // for waits()
 };
 
 struct IoThreadStats {
@@ -150,6 +153,10 @@ class IoThread {
   // Requests that are on their way to where the bytes are: what the thread waits for depends on it.
   void RequestBegins() { ++in_flight_; }
   void RequestEnds() { --in_flight_; }
+  // Null unless they are traced. Holds those that a policy planned.
+  const WaitTrace* waits() const { return wait_trace_.get(); }
+  // How it waits and why. That of a thread that never looks is empty.
+  PollExplanation Explain() const;
   // Null if the thread sleeps in epoll. Its pointer may be read, not used, by any thread.
   Uring* uring() { return uring_.get(); }
   const Uring* uring() const { return uring_.get(); }
@@ -237,9 +244,10 @@ class IoThread {
   HookList submit_hooks_;
   uint64_t in_flight_ = 0;
   SleepMeter sleep_meter_{{}};
-  WaitOutcome wait_;       // the last one
-  bool to_learn_ = false;  // from it
-  uint64_t ready_ = 0;     // who had work since it ended, as in WaitOutcome
+  const std::unique_ptr<WaitTrace> wait_trace_;  // null: none is asked for
+  WaitOutcome wait_;                             // the last one
+  bool to_learn_ = false;                        // from it
+  uint64_t ready_ = 0;                           // who had work since it ended, as in WaitOutcome
   uint64_t next_ready_bit_ = kCompletionRing;
   IoThreadStats stats_;
   bool stop_ = false;

@@ -69,6 +69,13 @@ void IoThread::PassOnSleepCost() {
   policy_->SetSleepCost(cost);
 }
 
+PollExplanation IoThread::Explain() const {
+  PollExplanation explanation;
+  if (policy_ != nullptr) explanation = policy_->Explain();
+  explanation.sleep_cost = sleep_meter_.cost();
+  return explanation;
+}
+
 void IoThread::WaitForWork() {
   if (to_learn_) Learn();
   if (HasWork()) return StayAwake();
@@ -92,6 +99,7 @@ void IoThread::WaitForWork() {
 void IoThread::Learn() {
   to_learn_ = false;
   wait_.ready = ready_;
+  if (wait_trace_ != nullptr) wait_trace_->Add() = wait_;
   policy_->Observe(wait_);
 }
 
@@ -104,6 +112,7 @@ void IoThread::EndSleep() {
   }
   const int64_t latency_ns = sleep_meter_.cost().LatencyNs(wait_.what);
   wait_.waited_ns = std::max(now_ns - wait_.start_ns - latency_ns, wait_.waited_ns);
+  wait_.slept = true;
 }
 
 // Sleeps until something comes or the time is over. Whether something came.

@@ -5,57 +5,77 @@
 #include <bit>
 
 #include "poll/cost_policy.h"
+#include "poll/explanation.h"
 
 namespace ringside {
 namespace {
 
 constexpr int64_t kFirstNs = 4000;  // what a limit grows to from nothing
 
-class ConstantPolicy final : public PollPolicy {
+// Looks for a limit, and counts what it planned.
+class LimitPolicy : public PollPolicy {
  public:
-  explicit ConstantPolicy(int64_t spin_ns) : spin_ns_(spin_ns) {}
-  WaitPlan Plan(Waiting, int64_t) override { return {.spin_ns = spin_ns_}; }
-  void Observe(const WaitOutcome&) override {}
+  WaitPlan Plan(Waiting what, int64_t) final {
+    ++waits_[static_cast<size_t>(what)];
+    return {.spin_ns = limits_ns_[static_cast<size_t>(what)]};
+  }
+
+  PollExplanation Explain() const final {
+    PollExplanation explanation;
+    for (const Waiting what : {Waiting::kIdle, Waiting::kInFlight}) {
+      const auto index = static_cast<size_t>(what);
+      explanation.of(what).plan = {.spin_ns = limits_ns_[index]};
+      explanation.of(what).waits[static_cast<size_t>(WaitReason::kPolicy)] = waits_[index];
+    }
+    return explanation;
+  }
+
+ protected:
+  int64_t limit_ns(Waiting what) const { return limits_ns_[static_cast<size_t>(what)]; }
+  void SetLimit(Waiting what, int64_t limit_ns) {
+    limits_ns_[static_cast<size_t>(what)] = limit_ns;
+  }
+  void SetLimits(int64_t limit_ns) { limits_ns_.fill(limit_ns); }
 
  private:
-  const int64_t spin_ns_;
+  std::array<int64_t, kWaitings> limits_ns_ = {};
+  std::array<uint64_t, kWaitings> waits_ = {};
+};
+
+class ConstantPolicy final : public LimitPolicy {
+ public:
+  explicit ConstantPolicy(int64_t spin_ns) { SetLimits(spin_ns); }
+  void Observe(const WaitOutcome&) override {}
 };
 
 // The rule that QEMU's AioContext and kvm.ko's halt polling share. A wait within the limit was
 // caught, so the limit is right. One beyond all limits makes looking a waste. One between would
 // have been caught by a longer limit.
-class GrowShrinkPolicy final : public PollPolicy {
+class GrowShrinkPolicy final : public LimitPolicy {
  public:
   explicit GrowShrinkPolicy(const PollConfig& config) : config_(config) {}
 
-  WaitPlan Plan(Waiting what, int64_t) override {
-    return {.spin_ns = limits_ns_[static_cast<size_t>(what)]};
-  }
-
   void Observe(const WaitOutcome& outcome) override {
-    int64_t& limit_ns = limits_ns_[static_cast<size_t>(outcome.what)];
-    if (outcome.waited_ns <= limit_ns) return;
+    const int64_t old_ns = limit_ns(outcome.what);
+    if (outcome.waited_ns <= old_ns) return;
     if (outcome.waited_ns > config_.max_ns) {
-      limit_ns = config_.shrink == 0 ? 0 : limit_ns / config_.shrink;
+      SetLimit(outcome.what, config_.shrink == 0 ? 0 : old_ns / config_.shrink);
     } else {
-      const int64_t grown = limit_ns == 0 ? kFirstNs : limit_ns * config_.grow;
-      limit_ns = std::min(grown, config_.max_ns);
+      const int64_t grown_ns = old_ns == 0 ? kFirstNs : old_ns * config_.grow;
+      SetLimit(outcome.what, std::min(grown_ns, config_.max_ns));
     }
   }
 
  private:
   const PollConfig config_;
-  std::array<int64_t, kWaitings> limits_ns_ = {};
 };
 
 // What QEMU 11.1 does: a smoothed interval for each source, which grows while it is silent and is
 // forgotten beyond the longest limit; and one limit, which follows the longest interval of those
 // that had work, upwards at once where they are far apart, downwards step by step.
-class WeightedPolicy final : public PollPolicy {
+class WeightedPolicy final : public LimitPolicy {
  public:
   explicit WeightedPolicy(const PollConfig& config) : config_(config) {}
-
-  WaitPlan Plan(Waiting, int64_t) override { return {.spin_ns = limit_ns_}; }
 
   void Observe(const WaitOutcome& outcome) override {
     if (outcome.ready == 0) return;  // a task or a descriptor: no ring is the faster for it
@@ -69,6 +89,7 @@ class WeightedPolicy final : public PollPolicy {
       if (was_ready) target_ns = std::max(target_ns, interval_ns);
     }
     Follow(target_ns);
+    SetLimits(limit_ns_);
   }
 
  private:
@@ -101,6 +122,10 @@ class WeightedPolicy final : public PollPolicy {
 };
 
 }  // namespace
+
+PollExplanation PollPolicy::Explain() const {
+  return {};
+}
 
 const char* WaitingName(Waiting what) {
   return what == Waiting::kIdle ? "idle" : "in flight";

@@ -67,11 +67,14 @@ struct WaitPlan {
 struct WaitOutcome {
   Waiting what = Waiting::kIdle;
   bool preempted = false;  // another thread had the CPU for long while this one looked
+  bool slept = false;      // when something came: `waited_ns` is an estimate
   int64_t start_ns = 0;
   int64_t waited_ns = 0;
   int64_t spun_ns = 0;  // CPU time spent looking
   uint64_t ready = 0;   // who had work then: bit 0 is the completion ring, others are sources
 };
+
+struct PollExplanation;  // poll/explanation.h
 
 class PollPolicy {
  public:
@@ -84,6 +87,8 @@ class PollPolicy {
   virtual void Observe(const WaitOutcome& outcome) = 0;
   // As measured anew.
   virtual void SetSleepCost(const SleepCost&) {}
+  // What it knows and would do now.
+  virtual PollExplanation Explain() const;
 
   // Null for kNever.
   static std::unique_ptr<PollPolicy> Create(const PollConfig& config);

@@ -4,7 +4,6 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sys/stat.h>
 
 #include "base/status.h"
 
@@ -14,7 +13,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "ringside latency trace";
-constexpr char kBeginning[] = "{\"format\":\"ringside latency trace\"";
 constexpr uint64_t kVersion = 1;
 constexpr size_t kColumns = 3 + kLatencyPoints;
 constexpr size_t kMaxLine = 1 << 16;  // more than the longest path takes
@@ -139,16 +137,6 @@ class Reader {
 
 }  // namespace
 
-bool MayHoldLatencies(const std::string& path) {
-  struct stat found;
-  if (stat(path.c_str(), &found) != 0) return true;  // opening it will tell
-  if (S_ISBLK(found.st_mode)) return false;
-  if (!S_ISREG(found.st_mode) || found.st_size == 0) return true;
-  std::string beginning(sizeof kBeginning - 1, '\0');
-  std::ifstream(path).read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
-  return beginning == kBeginning;
-}
-
 void WriteLatencies(const std::vector<QueueLatencies>& queues, std::ostream& file) {
   size_t total = 0;
   for (const QueueLatencies& queue : queues) total += queue.records.size();
@@ -171,7 +159,6 @@ void WriteLatencies(const std::vector<QueueLatencies>& queues, std::ostream& fil
       file << "]\n";
     }
   }
-  file.flush();
 }
 
 absl::StatusOr<std::vector<QueueLatencies>> ReadLatencies(const std::string& path) {

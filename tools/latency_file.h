@@ -17,13 +17,14 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/trace_file.h"
 #include "vmm/statistics.h"
 
 namespace ringside {
 
-// Whether nothing of another kind would be lost by writing a trace there: no file, an empty one, a
-// trace, or what keeps nothing, like a pipe.
-bool MayHoldLatencies(const std::string& path);
+inline constexpr TraceFormat kLatencyFile = {.option = "--trace-latency",
+                                             .beginning = R"({"format":"ringside latency trace")"};
+
 // The stream tells whether it worked.
 void WriteLatencies(const std::vector<QueueLatencies>& queues, std::ostream& file);
 absl::StatusOr<std::vector<QueueLatencies>> ReadLatencies(const std::string& path);

@@ -46,6 +46,8 @@ constexpr char kRunExamples[] =
     "      --iothread id=a,poll=always,cpu=2 --iothread id=b,poll=fixed,max=20us,cpu=3 \\\n"
     "      --disk path=root.img,queues=2,iothreads=a:0/b:1 --disk path=data.img,iothreads=b\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=always \\\n"
+    "      --poll-trace waits.csv\n"
     "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n\n";
 
 // What the library has to say goes to stderr.
@@ -112,9 +114,18 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
       ->type_name("[FORMAT]")
       ->expected(0, 1)
       ->default_str("table");
+  run.add_option("--explain", options.explain,
+                 "print at the end why each --iothread looked, dozed or slept: text or json")
+      ->type_name("[FORMAT]")
+      ->expected(0, 1)
+      ->default_str("text");
   run.add_option("--trace-latency", options.trace_latency,
                  "stamp each disk request on its way, and write the newest 65536 of each queue at "
                  "the end, for 'ringside report'")
+      ->type_name("FILE");
+  run.add_option("--poll-trace", options.poll_trace,
+                 "write the newest 262144 waits of each --iothread at the end; with poll=always "
+                 "they are exact, other policies estimate those that were slept")
       ->type_name("FILE");
   run.add_flag("--timing", options.timing, "print start-up time and resident memory at the end");
   run.footer(std::string(kRunExamples) + kExitCodes);

@@ -19,8 +19,10 @@
 #include "tools/exit_codes.h"
 #include "tools/iothread_option.h"
 #include "tools/latency_file.h"
+#include "tools/poll_report.h"
 #include "tools/statistics_report.h"
 #include "tools/terminal.h"
+#include "tools/wait_file.h"
 #include "vmm/host_probe.h"
 #include "vmm/machine.h"
 
@@ -89,6 +91,12 @@ absl::StatusOr<SerialOption> OpenSerial(const std::string& text) {
   return serial;
 }
 
+absl::Status CheckTrace(const TraceFormat& format, const std::string& path,
+                        const MachineConfig& config) {
+  if (path.empty() || !config.disks.empty()) return absl::OkStatus();
+  return BadInput("%s '%s' has nothing to trace; give a --disk", format.option, path);
+}
+
 absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
   MachineConfig config;
   config.kernel = options.kernel;
@@ -107,14 +115,22 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
   for (const std::string& text : options.io_threads) {
     RINGSIDE_ASSIGN_OR_RETURN(config.io_threads.emplace_back(), ParseIoThread(text));
   }
+  if (!options.poll_trace.empty()) {
+    if (config.io_threads.empty()) config.io_threads.emplace_back();
+    for (IoThreadConfig& io_thread : config.io_threads) io_thread.tuning.trace_waits = true;
+  }
   if (!options.cpu_affinity.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(config.vcpu_cpus,
                               ParseCpuAffinity(options.cpu_affinity, config.cpus));
   }
   RINGSIDE_ASSIGN_OR_RETURN(config.halt_poll, ParseHaltPoll(options.halt_poll));
-  if (!options.trace_latency.empty() && config.disks.empty()) {
-    return BadInput("--trace-latency '%s' has nothing to trace; give a --disk",
-                    options.trace_latency);
+  RINGSIDE_RETURN_IF_ERROR(CheckTrace(kLatencyFile, options.trace_latency, config));
+  RINGSIDE_RETURN_IF_ERROR(CheckTrace(kWaitFile, options.poll_trace, config));
+  if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {
+    return BadInput("--explain '%s' is unknown; give text or json", options.explain);
+  }
+  if (!options.explain.empty() && config.disks.empty()) {
+    return BadInput("--explain has no I/O thread to explain; give a --disk");
   }
   if (!options.stats.empty() && options.stats != "table" && options.stats != "json") {
     return BadInput("--stats '%s' is unknown; give table or json", options.stats);
@@ -122,29 +138,37 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
   return config;
 }
 
-// Made before the machine runs, so that a wrong path is no surprise at its end. Closed: none asked.
-absl::StatusOr<std::ofstream> OpenTrace(const std::string& path) {
-  std::ofstream file;
-  if (path.empty()) return file;
-  if (!MayHoldLatencies(path)) {
-    return BadInput(
-        "--trace-latency '%s' holds something else, which would be lost; give another "
-        "file",
-        path);
+// The files that this run fills at its end: those that are asked for.
+struct TraceFiles {
+  std::optional<TraceFile> latencies;
+  std::optional<TraceFile> waits;
+};
+
+absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options) {
+  TraceFiles files;
+  if (!options.trace_latency.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(files.latencies,
+                              TraceFile::Open(kLatencyFile, options.trace_latency));
   }
-  file.open(path);
-  if (file.is_open()) return file;
-  const absl::Status status =
-      ErrnoError(errno, absl::StrFormat("--trace-latency cannot write '%s'", path));
-  return absl::InvalidArgumentError(status.message());
+  if (!options.poll_trace.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(files.waits, TraceFile::Open(kWaitFile, options.poll_trace));
+  }
+  return files;
 }
 
-bool WriteTrace(const std::vector<QueueLatencies>& latencies, const RunOptions& options,
-                std::ofstream& file, const Logger& log) {
-  WriteLatencies(latencies, file);
-  if (file.good()) return true;
-  log.Log(Severity::kError, "--trace-latency could not write all of '%s'", options.trace_latency);
-  return false;
+// Whether all could be written.
+bool WriteTraces(const std::vector<QueueLatencies>& latencies,
+                 const std::vector<IoThreadWaits>& waits, TraceFiles& files, const Logger& log) {
+  bool written = true;
+  if (files.latencies) {
+    WriteLatencies(latencies, files.latencies->stream());
+    written &= files.latencies->Finish(log);
+  }
+  if (files.waits) {
+    WriteWaits(waits, files.waits->stream());
+    written &= files.waits->Finish(log);
+  }
+  return written;
 }
 
 // Signals that ask the command to end arrive as reads of a descriptor; there is no handler.
@@ -231,6 +255,14 @@ void PrintStatistics(const MachineStatistics& statistics, const std::string& for
   std::fputs(text.c_str(), stderr);
 }
 
+void PrintExplanations(const MachineStatistics& statistics,
+                       const std::vector<IoThreadExplanation>& explanations,
+                       const std::string& format) {
+  const std::string text = format == "json" ? PollReportJson(statistics, explanations)
+                                            : PollReportText(statistics, explanations);
+  std::fputs(text.c_str(), stderr);
+}
+
 int Fail(const absl::Status& status, LogSink& log) {
   log.Log(Severity::kError, Message(status));
   return ExitCodeOf(status);
@@ -244,8 +276,8 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   if (!config.ok()) return Fail(config.status(), sink);
   absl::StatusOr<SerialOption> serial = OpenSerial(options.serial);
   if (!serial.ok()) return Fail(serial.status(), sink);
-  absl::StatusOr<std::ofstream> trace = OpenTrace(options.trace_latency);
-  if (!trace.ok()) return Fail(trace.status(), sink);
+  absl::StatusOr<TraceFiles> traces = OpenTraces(options);
+  if (!traces.ok()) return Fail(traces.status(), sink);
   config->log = &sink;
   config->console = serial->config;
 
@@ -267,14 +299,17 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   const MachineEnd end = (*machine)->Wait();
   const int64_t first_run_ns = (*machine)->first_run_ns();
   const MachineStatistics statistics = (*machine)->Statistics();
+  const std::vector<IoThreadExplanation> explanations = (*machine)->Explain();
   const std::vector<QueueLatencies> latencies = (*machine)->Latencies();
+  const std::vector<IoThreadWaits> waits = (*machine)->Waits();
   machine->reset();
   terminal.reset();
   if (!end.detail.empty()) log.Log(Severity::kError, "%s", end.detail);
   if (end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
   if (options.timing) PrintTiming(start_ns, first_run_ns, resident);
   if (!options.stats.empty()) PrintStatistics(statistics, options.stats);
-  const bool traced = !trace->is_open() || WriteTrace(latencies, options, *trace, log);
+  if (!options.explain.empty()) PrintExplanations(statistics, explanations, options.explain);
+  const bool traced = WriteTraces(latencies, waits, *traces, log);
   if (signal != 0) signals.Deliver(signal);
   return traced ? ExitCodeOf(end.kind) : kExitFailure;
 }

@@ -23,7 +23,9 @@ struct RunOptions {
   std::string cpu_affinity;   // empty: none
   std::string halt_poll;      // a time, or kernel
   std::string stats;          // empty, table or json
+  std::string explain;        // empty, text or json
   std::string trace_latency;  // a file; empty: no trace
+  std::string poll_trace;     // likewise
   bool timing = false;
 };
 

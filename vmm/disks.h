@@ -59,6 +59,8 @@ class Disks {
   void Collect(MachineStatistics& statistics);
   // Of the disks that were to be traced, by queue. After Stop.
   std::vector<QueueLatencies> Latencies() const;
+  std::vector<IoThreadWaits> Waits() const { return io_threads_->Waits(); }
+  std::vector<IoThreadExplanation> Explain() const { return io_threads_->Explain(); }
 
  private:
   struct Disk {

@@ -99,6 +99,12 @@ absl::Status IoThreads::Add(const IoThreadConfig& config) {
     return BadInput("two I/O threads are called '%s'; give each a name of its own", name);
   }
   RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, config.tuning.poll));
+  if (config.tuning.trace_waits && config.tuning.poll.kind == PollKind::kNever) {
+    return BadInput(
+        "I/O thread '%s' with poll=never does not measure its waits, which are to be traced; give "
+        "it poll=always, which does so exactly",
+        name);
+  }
   if (const absl::Status status = CheckHostCpus(config.cpus); !status.ok()) {
     return absl::Status(status.code(),
                         absl::StrFormat("I/O thread '%s': %s", name, Message(status)));
@@ -150,6 +156,26 @@ absl::Status IoThreads::SetPoll(size_t index, const PollConfig& poll) {
   }
   thread.config.tuning.poll = poll;
   return absl::OkStatus();
+}
+
+std::vector<IoThreadExplanation> IoThreads::Explain() const {
+  std::vector<IoThreadExplanation> all;
+  for (const Thread& thread : threads_) {
+    if (thread.io_thread == nullptr) continue;
+    IoThreadExplanation& one = all.emplace_back(IoThreadExplanation{thread.config.name, {}});
+    RunOnIoThread(*thread.io_thread, [&] { one.poll = thread.io_thread->Explain(); });
+  }
+  return all;
+}
+
+std::vector<IoThreadWaits> IoThreads::Waits() const {
+  std::vector<IoThreadWaits> all;
+  for (const Thread& thread : threads_) {
+    if (!thread.config.tuning.trace_waits || thread.io_thread == nullptr) continue;
+    IoThreadWaits& one = all.emplace_back(IoThreadWaits{.io_thread = thread.config.name});
+    RunOnIoThread(*thread.io_thread, [&] { one.waits = thread.io_thread->waits()->InOrder(); });
+  }
+  return all;
 }
 
 std::vector<IoThreadStatistics> IoThreads::Statistics() const {

@@ -46,6 +46,10 @@ class IoThreads {
   // Waits until it holds, for the thread's next turn.
   absl::Status SetPoll(size_t index, const PollConfig& poll);
   std::vector<IoThreadStatistics> Statistics() const;
+  // Of all. Waits for a turn of each.
+  std::vector<IoThreadExplanation> Explain() const;
+  // Of those with IoThreadTuning::trace_waits. Waits for a turn of each.
+  std::vector<IoThreadWaits> Waits() const;
 
  private:
   struct Thread {

@@ -117,8 +117,12 @@ class Machine {
   bool console_spoken() const { return console_->spoken(); }
   // Also while it runs.
   MachineStatistics Statistics();
+  // Why the I/O threads of the disks look, doze or sleep. Also while it runs.
+  std::vector<IoThreadExplanation> Explain() const { return disks_->Explain(); }
   // Of the disks with DiskConfig::trace_latency, by queue. After Wait.
   std::vector<QueueLatencies> Latencies() const { return disks_->Latencies(); }
+  // Of the I/O threads with IoThreadTuning::trace_waits. Also while it runs.
+  std::vector<IoThreadWaits> Waits() const { return disks_->Waits(); }
 
  private:
   Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "devices/latency_trace.h"
+#include "poll/explanation.h"
 #include "poll/policy.h"
 
 namespace ringside {
@@ -48,6 +49,18 @@ struct QueueLatencies {
   std::vector<LatencyRecord> records;  // in the order in which they were answered
 };
 
+// How an I/O thread's newest waits were, oldest first (poll/wait_trace.h).
+struct IoThreadWaits {
+  std::string io_thread;
+  std::vector<WaitOutcome> waits;
+};
+
+// How an I/O thread waits now, and why.
+struct IoThreadExplanation {
+  std::string io_thread;
+  PollExplanation poll;
+};
+
 struct IoThreadStatistics {
   std::string name;
   std::string waiter;  // "io_uring" or "epoll"
@@ -65,8 +78,8 @@ struct IoThreadStatistics {
   uint64_t dozes = 0;          // sleeps by a timer
   uint64_t doze_ends = 0;      // of those, the ones that the timer ended
   uint64_t preempted = 0;      // times another thread had the CPU for long while this one looked
-  // What going to sleep costs: the latency of waking, and CPU time. 0: not measured, as it never
-  // looks.
+  // What going to sleep costs: the latency of waking by an interrupt or by another thread, and CPU
+  // time. 0: not measured, as it never looks.
   uint64_t wake_ns = 0;
   uint64_t kick_ns = 0;
   uint64_t sleep_cpu_ns = 0;

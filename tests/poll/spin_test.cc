@@ -1,4 +1,5 @@
 // An I/O thread that looks before it sleeps.
+#include <algorithm>
 #include <chrono>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -146,6 +147,43 @@ TEST_P(SpinTest, ThePolicyChangesWhileItRuns) {
     RunOn(*io_thread_, [&] { io_thread_->SetPoll({}); });
     EXPECT_TRUE(observer.WaitUntilItSleeps());
   }
+}
+
+TEST_P(SpinTest, WaitsAreTracedOnceTheyAreOver) {
+  auto io_thread = IoThread::Start("test", GetParam(), {.poll = kFixed, .trace_waits = true});
+  ASSERT_TRUE(io_thread.ok()) << io_thread.status();
+  io_thread_ = *std::move(io_thread);
+  const SleepObserver observer(*io_thread_);
+  TestSource source(wake_);
+  Attach(source);
+  constexpr auto kSleep = std::chrono::milliseconds(5);
+  for (int i = 0; i < 5; ++i) {
+    ASSERT_TRUE(observer.WaitUntilItSleeps());
+    std::this_thread::sleep_for(kSleep);
+    source.work.fetch_add(1, std::memory_order_release);
+    wake_.Signal();
+    ASSERT_TRUE(SpinUntil([&] { return source.work.load(std::memory_order_acquire) == 0; })) << i;
+  }
+  std::vector<WaitOutcome> waits;
+  RunOn(*io_thread_, [&] { waits = io_thread_->waits()->InOrder(); });
+  Detach(source);
+  // Of the source alone: the io_uring's completion may be that of an eventfd.
+  const auto of_source = [](const WaitOutcome& wait) { return (wait.ready & ~uint64_t{1}) != 0; };
+  ASSERT_GE(std::ranges::count_if(waits, of_source), 4);
+  int64_t last_ns = 0;
+  for (const WaitOutcome& wait : waits) {
+    EXPECT_GT(wait.start_ns, last_ns);
+    last_ns = wait.start_ns;
+    if (!of_source(wait)) continue;
+    EXPECT_EQ(wait.what, Waiting::kIdle);
+    EXPECT_TRUE(wait.slept);
+    EXPECT_GE(wait.waited_ns, std::chrono::nanoseconds(kSleep).count());
+  }
+}
+
+TEST_P(SpinTest, NoWaitsAreTracedUnasked) {
+  Start(kFixed);
+  RunOn(*io_thread_, [&] { EXPECT_EQ(io_thread_->waits(), nullptr); });
 }
 
 // Parking: who stays silent while others work is asked to signal and looked at no more.

@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
-#include "tests/support/directories.h"
+#include "tests/support/disk_command_fixture.h"
 #include "tests/support/forbid.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/test_machine.h"
@@ -22,52 +22,11 @@
 namespace ringside {
 namespace {
 
+using testing::DiskCommandTest;
 using ::testing::HasSubstr;
+using testing::kMiB;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-constexpr size_t kMiB = 1 << 20;
-
-class DiskCommandTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    SKIP_WITHOUT_KVM();
-    directory_.OpenToAll();
-  }
-
-  std::string MakeDisk(const std::string& name, size_t size) const {
-    const std::string path = directory_ / name;
-    std::ofstream(path).close();
-    std::filesystem::resize_file(path, size);
-    return path;
-  }
-  std::string Path(const std::string& name) const { return directory_ / name; }
-
-  static ProcessResult Run(const std::vector<std::string>& options,
-                           const std::string& command_line = "end=poweroff") {
-    std::vector<std::string> command = {RINGSIDE_COMMAND,   "run",       "--kernel",
-                                        RINGSIDE_GUEST_ELF, "--cmdline", command_line};
-    command.insert(command.end(), options.begin(), options.end());
-    return RunProcess(command);
-  }
-
-  // Exit code 2 and one line with `says` in it.
-  static void ExpectRefused(const std::vector<std::string>& options, const std::string& says) {
-    SCOPED_TRACE(::testing::PrintToString(options));
-    const ProcessResult result = Run(options);
-    EXPECT_EQ(result.status, 2);
-    EXPECT_EQ(result.output, "");
-    EXPECT_THAT(result.errors, StartsWith("ringside: error: "));
-    EXPECT_THAT(result.errors, HasSubstr(says));
-    EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
-  }
-  static void ExpectDiskRefused(const std::string& disk, const std::string& says) {
-    ExpectRefused({"--disk", disk}, says);
-  }
-
- private:
-  const testing::TempDirectory directory_;
-};
 
 // ---- Bad input ----
 
@@ -144,20 +103,6 @@ TEST_F(DiskCommandTest, QueuesGoToTheThreadsTheyAreMappedTo) {
   EXPECT_EQ(threads[0]["signal"], "batched");
   EXPECT_EQ(threads[1]["name"], "io0");
   EXPECT_EQ(threads[1]["poll"]["kind"], "always");
-}
-
-TEST_F(DiskCommandTest, EveryPolicyServesADisk) {
-  for (const char* poll : {"poll=weighted,max=20us,weight=1", "poll=cost,price=2,cpu-max=50%"}) {
-    SCOPED_TRACE(poll);
-    const ProcessResult result = Run(
-        {"--iothread", poll, "--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--stats", "json"},
-        "disk=1 end=poweroff");
-    ASSERT_EQ(result.status, 0) << result.errors;
-    EXPECT_THAT(result.output, HasSubstr("guest: disk 0 ok "));
-    const nlohmann::json thread = nlohmann::json::parse(result.errors)["io_threads"][0];
-    EXPECT_GT(thread["spin_hits"], 0);
-    EXPECT_GT(thread["sleep_cpu_ns"], 0);
-  }
 }
 
 TEST_F(DiskCommandTest, RefusesWhatIsNoDisk) {

@@ -182,6 +182,7 @@ MachineStatistics TwoThreads() {
                             .dozes = 7,
                             .doze_ends = 5,
                             .preempted = 3,
+                            .kick_ns = 8000,
                             .sleep_cpu_ns = 1900}};
   return statistics;
 }
@@ -207,6 +208,7 @@ TEST(StatisticsReportTest, TheJsonTellsThemToo) {
   EXPECT_EQ(thread["dozes"], 7);
   EXPECT_EQ(thread["doze_ends"], 5);
   EXPECT_EQ(thread["preempted"], 3);
+  EXPECT_EQ(thread["kick_ns"], 8000);
   EXPECT_EQ(thread["sleep_cpu_ns"], 1900);
 }
 

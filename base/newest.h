@@ -1,0 +1,44 @@
+// A ring that keeps the newest of what is put into it: for records made on a hot path, since
+// nothing is allocated after the constructor.
+//
+// Threads: one that adds; who reads does so while nothing is added.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace ringside {
+
+template <typename Record>
+class Newest {
+ public:
+  // All of it is touched here, so that adding meets no page fault.
+  explicit Newest(size_t capacity) : ring_(capacity) {}
+
+  // The place of the next one, where an old one may stand.
+  Record& Add() {
+    Record& record = ring_[next_];
+    if (++next_ == ring_.size()) next_ = 0;
+    ++added_;
+    return record;
+  }
+
+  // Oldest first.
+  std::vector<Record> InOrder() const {
+    const bool full = added_ >= ring_.size();
+    const auto middle = ring_.begin() + static_cast<std::ptrdiff_t>(next_);
+    std::vector<Record> records(full ? middle : ring_.begin(), full ? ring_.end() : middle);
+    if (full) records.insert(records.end(), ring_.begin(), middle);
+    return records;
+  }
+  // Those that newer ones have taken the place of.
+  uint64_t overwritten() const { return added_ > ring_.size() ? added_ - ring_.size() : 0; }
+
+ private:
+  std::vector<Record> ring_;
+  size_t next_ = 0;
+  uint64_t added_ = 0;
+};
+
+}  // namespace ringside

@@ -1,0 +1,21 @@
+// Why the I/O threads of a run looked at their rings, dozed or slept: what `ringside run --explain`
+// prints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "vmm/statistics.h"
+
+namespace ringside {
+
+// `explanations`: of every I/O thread in `statistics`.
+//
+// For people: a paragraph a thread, ending in a line feed.
+std::string PollReportText(const MachineStatistics& statistics,
+                           const std::vector<IoThreadExplanation>& explanations);
+// For programs. A time without end is null.
+std::string PollReportJson(const MachineStatistics& statistics,
+                           const std::vector<IoThreadExplanation>& explanations);
+
+}  // namespace ringside

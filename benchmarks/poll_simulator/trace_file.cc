@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_split.h"
@@ -16,19 +17,18 @@ namespace {
 
 constexpr std::string_view kFormat = "# ringside poll trace ";
 constexpr std::string_view kVersion = "1";
-constexpr std::string_view kColumns = "thread,start_ns,waiting,waited_ns,slept,ready";
 constexpr int64_t kMostNs = int64_t{1} << 62;  // of any time: two can be added
 
 template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text) {
+std::optional<Number> ParseNumber(std::string_view text, int base) {
   Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
   if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
   return number;
 }
 
 std::optional<int64_t> ParseNs(std::string_view text) {
-  const auto ns = ParseNumber<int64_t>(text);
+  const auto ns = ParseNumber<int64_t>(text, 10);
   return ns && *ns >= 0 && *ns <= kMostNs ? ns : std::nullopt;
 }
 
@@ -39,7 +39,7 @@ std::optional<Waiting> ParseWaiting(std::string_view text) {
 }
 
 struct Row {
-  uint32_t thread = 0;
+  std::string thread;
   int64_t start_ns = 0;
   Wait wait;
 };
@@ -48,14 +48,14 @@ std::optional<Row> ParseRow(std::string_view line) {
   const std::vector<std::string> fields =
       absl::StrSplit(absl::string_view(line.data(), line.size()), ',');
   if (fields.size() != 6) return std::nullopt;
-  const auto thread = ParseNumber<uint32_t>(fields[0]);
   const auto start_ns = ParseNs(fields[1]);
   const auto what = ParseWaiting(fields[2]);
   const auto waited_ns = ParseNs(fields[3]);
   const bool slept_known = fields[4] == "0" || fields[4] == "1";
-  const auto ready = ParseNumber<uint64_t>(fields[5]);
-  if (!thread || !start_ns || !what || !waited_ns || !slept_known || !ready) return std::nullopt;
-  return Row{.thread = *thread,
+  const auto ready = ParseNumber<uint64_t>(fields[5], 16);
+  if (fields[0].empty() || !start_ns || !what || !waited_ns || !slept_known || !ready)
+    return std::nullopt;
+  return Row{.thread = fields[0],
              .start_ns = *start_ns,
              .wait = {.what = *what, .waited_ns = *waited_ns, .ready = *ready}};
 }
@@ -68,24 +68,18 @@ class Reader {
   absl::StatusOr<Family> Read() {
     RINGSIDE_RETURN_IF_ERROR(ReadHeader());
     while (Next()) {
-      if (number_ == 2 && line_ == kColumns) continue;
-      RINGSIDE_RETURN_IF_ERROR(ReadRow());
+      if (!line_.starts_with('#')) RINGSIDE_RETURN_IF_ERROR(ReadRow());
     }
-    if (threads_.empty()) {
+    if (family_.traces.empty()) {
       return BadInput("'%s' holds no waits; record while the guest runs I/O", path_);
     }
-    Family family = {.name = "recorded"};
-    for (auto& [number, thread] : threads_) {
-      family.traces.push_back(
-          {.name = absl::StrFormat("thread %d", number), .waits = std::move(thread.waits)});
-    }
-    return family;
+    return std::move(family_);
   }
 
  private:
   struct Thread {
-    std::vector<Wait> waits;
-    int64_t end_ns = 0;  // of the last
+    size_t place = 0;    // in the family
+    int64_t end_ns = 0;  // of its last wait
   };
 
   bool Next() {
@@ -110,17 +104,23 @@ class Reader {
     if (!row) {
       return BadInput("'%s' is damaged or truncated at line %d; record it again", path_, number_);
     }
-    Thread& thread = threads_[row->thread];
-    if (!thread.waits.empty()) {
+    const auto [found, is_new] = threads_.try_emplace(row->thread);
+    Thread& thread = found->second;
+    if (is_new) {
+      thread.place = family_.traces.size();
+      family_.traces.push_back({.name = row->thread});
+    }
+    std::vector<Wait>& waits = family_.traces[thread.place].waits;
+    if (!is_new) {
       if (row->start_ns < thread.end_ns) {
         return BadInput(
             "'%s' has a wait at line %d that begins before the thread's last one ended; "
             "record it again",
             path_, number_);
       }
-      thread.waits.back().busy_ns = row->start_ns - thread.end_ns;
+      waits.back().busy_ns = row->start_ns - thread.end_ns;
     }
-    thread.waits.push_back(row->wait);
+    waits.push_back(row->wait);
     thread.end_ns = row->start_ns + row->wait.waited_ns;
     return absl::OkStatus();
   }
@@ -129,7 +129,8 @@ class Reader {
   const std::string path_;
   std::string line_;
   int number_ = 0;
-  std::map<uint32_t, Thread> threads_;
+  Family family_ = {.name = "recorded"};
+  std::map<std::string, Thread> threads_;
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ using Json = nlohmann::json;
 
 constexpr char kHeader[] =
     "# ringside poll trace 1\n"
-    "thread,start_ns,waiting,waited_ns,slept,ready\n";
+    "# thread,start_ns,waiting,waited_ns,slept,ready\n";
 
 absl::StatusOr<Family> Read(const std::string& text) {
   std::istringstream file(text);
@@ -34,22 +34,24 @@ absl::StatusOr<Family> Read(const std::string& text) {
 
 TEST(TraceFileTest, KeepsEachThreadsWaitsApart) {
   const auto family = Read(std::string(kHeader) +
-                           "1,1000,idle,52000,1,18446744073709551615\n"
-                           "0,5000,in-flight,9000,0,1\n"
-                           "1,61000,in-flight,0,0,4\n"
-                           "1,61000,idle,1,1,0\n");
+                           "b.1,1000,idle,52000,1,ffffffffffffffff\n"
+                           "a,5000,in-flight,9000,0,1\n"
+                           "b.1,61000,in-flight,0,0,1a\n"
+                           "b.1,61000,idle,1,1,0\n");
   ASSERT_TRUE(family.ok()) << family.status();
   EXPECT_EQ(family->name, "recorded");
   ASSERT_THAT(family->traces, SizeIs(2));
-  EXPECT_EQ(family->traces[0].name, "thread 0");
-  EXPECT_THAT(family->traces[0].waits, SizeIs(1));
-  const std::vector<Wait>& waits = family->traces[1].waits;
+  EXPECT_EQ(family->traces[1].name, "a");
+  EXPECT_THAT(family->traces[1].waits, SizeIs(1));
+  EXPECT_EQ(family->traces[0].name, "b.1");
+  const std::vector<Wait>& waits = family->traces[0].waits;
   ASSERT_THAT(waits, SizeIs(3));
   EXPECT_EQ(waits[0].what, Waiting::kIdle);
   EXPECT_EQ(waits[0].waited_ns, 52'000);
   EXPECT_EQ(waits[0].busy_ns, 61'000 - 53'000);
   EXPECT_EQ(waits[0].ready, UINT64_MAX);
   EXPECT_EQ(waits[1].what, Waiting::kInFlight);
+  EXPECT_EQ(waits[1].ready, 0x1au);
   EXPECT_EQ(waits[1].busy_ns, 0);
   EXPECT_EQ(waits[2].busy_ns, 0);
 }
@@ -77,9 +79,7 @@ TEST(TraceFileTest, NamesTheLineThatIsDamaged) {
            "\n",
            "0,1000,idle,52000,1\n",
            "0,1000,idle,52000,1,2,3\n",
-           "x,1000,idle,52000,1,2\n",
-           "-1,1000,idle,52000,1,2\n",
-           "4294967296,1000,idle,52000,1,2\n",
+           ",1000,idle,52000,1,2\n",
            "0,-1,idle,52000,1,2\n",
            "0,,idle,52000,1,2\n",
            "0,9223372036854775807,idle,52000,1,2\n",
@@ -90,11 +90,12 @@ TEST(TraceFileTest, NamesTheLineThatIsDamaged) {
            "0,1000,idle,52000.5,1,2\n",
            "0,1000,idle,52000,2,2\n",
            "0,1000,idle,52000,true,2\n",
-           "0,1000,idle,52000,1,18446744073709551616\n",
+           "0,1000,idle,52000,1,10000000000000000\n",
            "0,1000,idle,52000,1,0x2\n",
            "0,1000,idle,52000,1,2 \n",
            "0,1000,idle,52000,1,2\r\n",
            "0,1000,idle,52000,1,2",  // cut short
+           "0,1000,idle,52000,1,-2\n",
            "thread,start_ns,waiting,waited_ns,slept,ready\n",
        }) {
     const std::string text = std::string(kHeader) + "0,0,idle,1000,1,2\n" + row;

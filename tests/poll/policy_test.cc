@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 #include <memory>
 
+#include "poll/explanation.h"
 #include "poll/policy.h"
 
 namespace ringside {
@@ -40,6 +41,21 @@ TEST(PollPolicy, AlwaysAndFixedStayAsTheyAreWhateverHappens) {
       EXPECT_EQ(SpinNs(*fixed, what), 7'000);
     }
   }
+}
+
+TEST(PollPolicy, ExplainsItsLimitsAndCountsTheWaitsItPlanned) {
+  const auto policy = GrowShrink(2, 2);
+  for (int i = 0; i < 3; ++i) {
+    policy->Plan(Waiting::kInFlight, 0);
+    Observe(*policy, Waiting::kInFlight, 20'000);
+  }
+  policy->Plan(Waiting::kIdle, 0);
+  const PollExplanation explanation = policy->Explain();
+  EXPECT_EQ(explanation.of(Waiting::kInFlight).plan.spin_ns, 16'000);
+  EXPECT_EQ(explanation.of(Waiting::kInFlight).waits_by(WaitReason::kPolicy), 3u);
+  EXPECT_EQ(explanation.of(Waiting::kIdle).plan.spin_ns, 0);
+  EXPECT_EQ(explanation.of(Waiting::kIdle).waits_by(WaitReason::kPolicy), 1u);
+  EXPECT_TRUE(explanation.of(Waiting::kIdle).histogram.empty());
 }
 
 TEST(PollPolicy, GrowShrinkGrowsByNearMissesUpToTheMaximum) {

@@ -181,6 +181,22 @@ TEST_P(SpinTest, WaitsAreTracedOnceTheyAreOver) {
   }
 }
 
+TEST_P(SpinTest, AThreadExplainsItsPolicyAndWhatASleepCosts) {
+  Start({});
+  const auto explain = [&] {
+    PollExplanation explanation;
+    RunOn(*io_thread_, [&] { explanation = io_thread_->Explain(); });
+    return explanation;
+  };
+  EXPECT_EQ(explain().sleep_cost.cpu_ns, 0) << "nobody needed to know";
+  RunOn(*io_thread_, [&] { io_thread_->SetPoll(kFixed); });
+  LetTurn(*io_thread_);
+  const PollExplanation explanation = explain();
+  EXPECT_EQ(explanation.of(Waiting::kIdle).plan.spin_ns, kFixed.max_ns);
+  EXPECT_GT(explanation.of(Waiting::kIdle).waits_by(WaitReason::kPolicy), 0u);
+  EXPECT_GT(explanation.sleep_cost.cpu_ns, 0);
+}
+
 TEST_P(SpinTest, NoWaitsAreTracedUnasked) {
   Start(kFixed);
   RunOn(*io_thread_, [&] { EXPECT_EQ(io_thread_->waits(), nullptr); });

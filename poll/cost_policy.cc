@@ -18,14 +18,21 @@ constexpr int64_t kMostPlainLimits = 16;
 }  // namespace
 
 WaitPlan CostPolicy::Plan(Waiting what, int64_t now_ns) {
-  const Learner& learner = Of(what);
-  is_chosen_ = false;
-  if (now_ns < sleep_until_ns_) return plan_ = {};
-  plan_ = learner.plans[learner.InBudget() ? learner.best : kPlain];
-  const int64_t allowed_ns = Allowed(plan_.spin_ns, now_ns);
-  if (allowed_ns < plan_.spin_ns) return plan_ = {.spin_ns = allowed_ns};
-  is_chosen_ = true;
+  Learner& learner = Of(what);
+  const WaitReason reason = MakePlan(learner, now_ns);
+  ++learner.waits[static_cast<size_t>(reason)];
+  is_chosen_ = reason != WaitReason::kPreempted && reason != WaitReason::kCeiling;
   return plan_;
+}
+
+WaitReason CostPolicy::MakePlan(const Learner& learner, int64_t now_ns) {
+  plan_ = {};
+  if (now_ns < sleep_until_ns_) return WaitReason::kPreempted;
+  plan_ = learner.Chosen();
+  const int64_t allowed_ns = Allowed(plan_.spin_ns, now_ns);
+  if (allowed_ns == plan_.spin_ns) return learner.Reason();
+  plan_ = {.spin_ns = allowed_ns};
+  return WaitReason::kCeiling;
 }
 
 int64_t CostPolicy::Allowed(int64_t spin_ns, int64_t now_ns) {
@@ -85,6 +92,39 @@ void CostPolicy::Learner::MakePlans() {
   if (plans[kDoze].doze_ns == 0) plans[kDoze] = plans[kLimit];
   plans[kDoze].spin_ns = std::min(plans[kDoze].spin_ns, most_ns);
   histogram.FadeTo(kHistogramWaits);
+}
+
+WaitReason CostPolicy::Learner::Reason() const {
+  if (!InBudget()) return WaitReason::kGuard;
+  return recent.full() ? WaitReason::kPolicy : WaitReason::kLearning;
+}
+
+PollExplanation CostPolicy::Explain() const {
+  PollExplanation explanation;
+  for (const Waiting what : {Waiting::kIdle, Waiting::kInFlight}) {
+    explanation.of(what) = learners_[static_cast<size_t>(what)].Explain();
+  }
+  return explanation;
+}
+
+WaitExplanation CostPolicy::Learner::Explain() const {
+  constexpr std::array<const char*, kCompetitors> kNames = {"plain", "again", "limit", "doze"};
+  WaitExplanation explanation = {.plan = Chosen(),
+                                 .waits = waits,
+                                 .regret_ns = static_cast<int64_t>(over_ns),
+                                 .regret_budget_ns = static_cast<int64_t>(BudgetNs(cost) / 2)};
+  for (size_t i = 0; i < kCompetitors; ++i) {
+    explanation.candidates.push_back({kNames[i], plans[i], costs_ns[i]});
+  }
+  for (size_t bucket = 0; bucket < WaitHistogram::kBuckets; ++bucket) {
+    const auto weight = static_cast<double>(histogram.weight(bucket));
+    if (weight == 0) continue;
+    const bool is_last = bucket + 1 == WaitHistogram::kBuckets;
+    explanation.histogram.push_back({WaitHistogram::BeginNs(bucket),
+                                     is_last ? kForever : WaitHistogram::BeginNs(bucket + 1),
+                                     weight});
+  }
+  return explanation;
 }
 
 }  // namespace ringside

@@ -11,6 +11,7 @@
 #include <array>
 #include <cstdint>
 
+#include "poll/explanation.h"
 #include "poll/policy.h"
 #include "poll/recent_waits.h"
 #include "poll/wait_cost.h"
@@ -28,6 +29,7 @@ class CostPolicy final : public PollPolicy {
   WaitPlan Plan(Waiting what, int64_t now_ns) override;
   void Observe(const WaitOutcome& outcome) override;
   void SetSleepCost(const SleepCost& cost) override;
+  PollExplanation Explain() const override;
 
  private:
   static constexpr double kBudgetSleeps = 64;
@@ -43,14 +45,19 @@ class CostPolicy final : public PollPolicy {
     Competitor best = kPlain;
     double over_ns = 0;     // what waits have cost beyond twice the best possible
     double to_plan_ns = 0;  // what they may cost until plans are made anew
+    std::array<uint64_t, kWaitReasons> waits = {};  // by WaitReason
 
     bool InBudget() const { return over_ns <= BudgetNs(cost) / 2; }
     void Account(const WaitPlan& plan, int64_t waited_ns);
     void Charge(int64_t waited_ns);
     void MakePlans();
+    WaitReason Reason() const;
+    const WaitPlan& Chosen() const { return plans[InBudget() ? best : kPlain]; }
+    WaitExplanation Explain() const;
   };
 
   Learner& Of(Waiting what) { return learners_[static_cast<size_t>(what)]; }
+  WaitReason MakePlan(const Learner& learner, int64_t now_ns);
   int64_t Allowed(int64_t spin_ns, int64_t now_ns);
 
   const PollConfig config_;

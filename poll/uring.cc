@@ -198,8 +198,8 @@ bool Uring::Reap() {
     io_uring_get_events(&ring_);
   }
   // As many as there are now: what their handlers start is for the next turn.
-  const unsigned ready = io_uring_cq_ready(&ring_);
-  for (unsigned left = ready; left > 0; --left) {
+  bool operation_completed = false;
+  for (unsigned left = io_uring_cq_ready(&ring_); left > 0; --left) {
     io_uring_cqe* next = nullptr;
     if (io_uring_peek_cqe(&ring_, &next) != 0) break;
     const uint64_t data = next->user_data;
@@ -211,9 +211,10 @@ bool Uring::Reap() {
       CompleteWatch(data >> 1, result, flags);
     } else {
       reinterpret_cast<UringOp*>(data)->Complete(result);
+      operation_completed = true;
     }
   }
-  return ready > 0;
+  return operation_completed;
 }
 
 void Uring::Submit() {

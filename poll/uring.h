@@ -58,7 +58,7 @@ class Uring {
 
   // A look at memory: whether Reap would find something.
   bool HasCompletions() const;
-  // Runs what has completed, and says whether there was anything. No system call, unless the kernel
+  // Runs what has completed, and says whether an operation has. No system call, unless the kernel
   // holds completions back.
   bool Reap();
   // One system call if anything is queued.

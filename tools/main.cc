@@ -41,7 +41,7 @@ constexpr char kRunExamples[] =
     "      --cmdline 'console=ttyS0 root=/dev/vda rw'\n"
     "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz --disk path=/dev/nvme0n1 \\\n"
     "      --disk path=data.img,readonly=on,cache=writeback,queues=2 --stats\n"
-    "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=grow-shrink,max=50us\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=cost,price=0.5\n"
     "  ringside run --kernel vmlinuz --cpus 2 --cpu-affinity 0:0,1:1 --halt-poll 50us \\\n"
     "      --iothread id=a,poll=always,cpu=2 --iothread id=b,poll=fixed,max=20us,cpu=3 \\\n"
     "      --disk path=root.img,queues=2,iothreads=a:0/b:1 --disk path=data.img,iothreads=b\n"
@@ -98,7 +98,7 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
                  "a thread for disks, and how it waits: [id=NAME][,poll=never|always|fixed|"
                  "grow-shrink|weighted|cost][,max=32us][,grow=2][,shrink=2][,weight=3][,price=1.0]"
                  "[,cpu-max=100%][,signal=early|batched][,cpu=0-2+5]; "
-                 "repeatable; without it there is one with poll=grow-shrink")
+                 "repeatable; without it there is one with poll=cost")
       ->type_name("KEYS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "poll/cost_policy.h"
 
 namespace ringside {
 namespace {
@@ -13,12 +14,6 @@ constexpr double kMostOfTheBetter = 1.05;
 
 // Places in the settings' policies.
 enum Place : size_t { kGrowShrink, kWeighted, kCost };
-
-// What `cost` may lose to the limit it falls back to before it does fall back.
-double BudgetNs(const SleepCost& sleep, double price) {
-  constexpr double kSleeps = 80;
-  return kSleeps * (static_cast<double>(sleep.wake_ns) + price * static_cast<double>(sleep.cpu_ns));
-}
 
 class Checker {
  public:
@@ -64,7 +59,8 @@ class Checker {
 
   void CheckBound(const std::string& family, const TraceResult& trace) {
     const double above_ns = trace.policies[kCost].most_above_twice_ns;
-    const double budget_ns = BudgetNs(host_->sleep, /*price=*/1);
+    const double budget_ns =
+        CostPolicy::BudgetNs(WaitCost(host_->sleep, Waiting::kIdle, /*price=*/1));
     if (above_ns <= budget_ns) return;
     Offend("family %s, trace '%s': cost was %.0f us above twice the optimum; %.0f us at most",
            family, trace.name, above_ns / 1e3, budget_ns / 1e3);

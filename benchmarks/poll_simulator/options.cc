@@ -43,6 +43,7 @@ absl::StatusOr<std::vector<Host>> ParseHosts(const SimulatorOptions& options) {
   if (!options.wake.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(own.sleep.wake_ns,
                               ParseNs("--wake", options.wake, absl::Nanoseconds(1)));
+    own.sleep.kick_ns = own.sleep.wake_ns;
   }
   if (!options.sleep_cpu.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(own.sleep.cpu_ns,

@@ -20,8 +20,10 @@ struct Host {
   std::string name;
   SleepCost sleep;
 };
-inline const Host kBareMetal = {"bare-metal", {.wake_ns = 6'000, .cpu_ns = 4'000}};
-inline const Host kSlow = {"slow", {.wake_ns = 25'000, .cpu_ns = 10'000}};  // a VM's idle CPU
+inline const Host kBareMetal = {"bare-metal",
+                                {.wake_ns = 6'000, .kick_ns = 6'000, .cpu_ns = 4'000}};
+// A virtual machine, with its idle CPUs.
+inline const Host kSlow = {"slow", {.wake_ns = 25'000, .kick_ns = 25'000, .cpu_ns = 10'000}};
 
 inline constexpr PollKind kAllPolicies[] = {PollKind::kNever,    PollKind::kAlways,
                                             PollKind::kFixed,    PollKind::kGrowShrink,

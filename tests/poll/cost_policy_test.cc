@@ -158,6 +158,41 @@ TEST(CostPolicy, ItLeavesTheCpuToAThreadThatNeededIt) {
   EXPECT_GT(replay.Plan().spin_ns, 0);
 }
 
+TEST(CostPolicy, ItExplainsWhatItDoesAndWhy) {
+  CostPolicy policy({});
+  policy.SetSleepCost(kSleep);
+  int64_t now_ns = 0;
+  for (int i = 0; i < 1'000; ++i) {
+    policy.Plan(Waiting::kInFlight, now_ns);
+    policy.Observe({.what = Waiting::kInFlight, .start_ns = now_ns, .waited_ns = 1'000'000});
+    now_ns += 1'001'000;
+  }
+  policy.Plan(Waiting::kIdle, now_ns);
+  policy.Observe({.what = Waiting::kIdle, .preempted = true, .start_ns = now_ns});
+  policy.Plan(Waiting::kIdle, now_ns);
+  const PollExplanation explanation = policy.Explain();
+
+  const WaitExplanation& in_flight = explanation.of(Waiting::kInFlight);
+  EXPECT_EQ(in_flight.waits_by(WaitReason::kLearning), RecentWaits::kWaits);
+  EXPECT_EQ(in_flight.waits_by(WaitReason::kPolicy), 1'000 - RecentWaits::kWaits);
+  ASSERT_EQ(in_flight.candidates.size(), 4u);
+  const WaitExplanation::Candidate& doze = in_flight.candidates.back();
+  EXPECT_STREQ(doze.name, "doze");
+  EXPECT_EQ(doze.plan.doze_ns, in_flight.plan.doze_ns);
+  EXPECT_GT(doze.plan.doze_ns, 900'000);
+  EXPECT_LT(doze.cost_ns, in_flight.candidates.front().cost_ns);
+  ASSERT_EQ(in_flight.histogram.size(), 1u);
+  EXPECT_LE(in_flight.histogram.front().from_ns, 1'000'000);
+  EXPECT_GT(in_flight.histogram.front().to_ns, 1'000'000);
+  EXPECT_LT(in_flight.regret_ns, 0);
+  EXPECT_EQ(in_flight.regret_budget_ns, 32 * 30'000);
+
+  const WaitExplanation& idle = explanation.of(Waiting::kIdle);
+  EXPECT_EQ(idle.waits_by(WaitReason::kLearning), 1u);
+  EXPECT_EQ(idle.waits_by(WaitReason::kPreempted), 1u);
+  EXPECT_EQ(idle.plan.spin_ns, 50'000);
+}
+
 // Whoever chooses the waits, knowing the plan for each before it begins: the total stays within
 // twice what one who knows them all would pay, and the budget.
 class CostPolicyAdversary : public ::testing::Test {

@@ -190,7 +190,7 @@ TEST_P(SpinTest, AThreadExplainsItsPolicyAndWhatASleepCosts) {
   };
   EXPECT_EQ(explain().sleep_cost.cpu_ns, 0) << "nobody needed to know";
   RunOn(*io_thread_, [&] { io_thread_->SetPoll(kFixed); });
-  LetTurn(*io_thread_);
+  ASSERT_TRUE(WaitForSpins(1));
   const PollExplanation explanation = explain();
   EXPECT_EQ(explanation.of(Waiting::kIdle).plan.spin_ns, kFixed.max_ns);
   EXPECT_GT(explanation.of(Waiting::kIdle).waits_by(WaitReason::kPolicy), 0u);

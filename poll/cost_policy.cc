@@ -30,8 +30,9 @@ WaitReason CostPolicy::MakePlan(const Learner& learner, int64_t now_ns) {
   if (now_ns < sleep_until_ns_) return WaitReason::kPreempted;
   plan_ = learner.Chosen();
   const int64_t allowed_ns = Allowed(plan_.spin_ns, now_ns);
+  plan_.offers_cpu = true;
   if (allowed_ns == plan_.spin_ns) return learner.Reason();
-  plan_ = {.spin_ns = allowed_ns};
+  plan_ = {.spin_ns = allowed_ns, .offers_cpu = true};
   return WaitReason::kCeiling;
 }
 

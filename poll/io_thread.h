@@ -113,7 +113,7 @@ struct IoThreadStats {
   Counter spin_limit_ns;   // no count: for how long the last wait would look
   Counter dozes;           // waits that began with a sleep by a timer
   Counter doze_ends;       // of those, the ones that the timer ended
-  Counter preempted;       // times another thread had the CPU for long while this one looked
+  Counter preempted;       // looks given up since another thread waited for the CPU
   Counter sleeps;          // dozes too
   Counter wake_ups;        // as many, or one less while it sleeps
   Counter wake_ns;         // no count: what waking by an interrupt takes
@@ -214,7 +214,8 @@ class IoThread {
   void Learn();
   void EndSleep();
   bool Doze(int64_t doze_ns);
-  bool Spin(int64_t spin_ns);
+  bool Spin(const WaitPlan& plan);
+  void OfferCpu(int64_t looked_ns);
   void QuietSources();
   void MeasuredSleep();
   bool Sleep(int64_t timeout_ns = kForever);
@@ -245,6 +246,8 @@ class IoThread {
   uint64_t in_flight_ = 0;
   SleepMeter sleep_meter_{{}};
   const std::unique_ptr<WaitTrace> wait_trace_;  // null: none is asked for
+  int64_t looked_ns_ = 0;                        // since it last offered its CPU
+  int times_taken_ = 0;                          // in a row
   WaitOutcome wait_;                             // the last one
   bool to_learn_ = false;                        // from it
   uint64_t ready_ = 0;                           // who had work since it ended, as in WaitOutcome

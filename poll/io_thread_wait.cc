@@ -1,6 +1,7 @@
 // How an I/O thread waits: it looks, sleeps, and wakes for descriptors.
 #include <algorithm>
 #include <cerrno>
+#include <sched.h>
 #include <sys/prctl.h>
 #include <utility>
 
@@ -89,7 +90,7 @@ void IoThread::WaitForWork() {
   to_learn_ = true;
   ready_ = 0;
   if (plan.doze_ns == 0 || !Doze(plan.doze_ns)) {
-    if (plan.spin_ns > 0 && Spin(plan.spin_ns)) return StayAwake();
+    if (plan.spin_ns > 0 && Spin(plan)) return StayAwake();
     MeasuredSleep();
   }
   if (to_learn_) EndSleep();  // a watch may have changed the policy
@@ -129,31 +130,45 @@ bool IoThread::Doze(int64_t doze_ns) {
 }
 
 // Whether something came. A clock is read between looks only: after one that found something, its
-// 20 ns would be latency, unless the spin was long enough for them not to matter.
-bool IoThread::Spin(int64_t spin_ns) {
-  constexpr int kLooksAClock = 8;            // reading it costs as much as a look or two
-  constexpr int64_t kLongNs = 20'000;        // a thousand times the price of a clock
-  constexpr int64_t kPreemptedNs = 500'000;  // less is an interrupt, or a thread that soon sleeps
-  if (uring_ != nullptr) uring_->Submit();   // what was queued is on its way before anyone looks
+// 20 ns would be latency.
+bool IoThread::Spin(const WaitPlan& plan) {
+  constexpr int kLooksAClock = 8;           // reading it costs as much as a look or two
+  if (uring_ != nullptr) uring_->Submit();  // what was queued is on its way before anyone looks
   QuietSources();
   stats_.spins.Add();
   const int64_t start_ns = wait_.start_ns + wait_.waited_ns;
   bool hit = false;
-  for (int64_t& spun_ns = wait_.spun_ns; !hit && spun_ns < spin_ns;) {
+  while (!hit && wait_.spun_ns < plan.spin_ns && !wait_.preempted) {
     hit = uring_ == nullptr && LookAtEpoll();
     for (int look = 0; look < kLooksAClock && !hit; ++look) {
       __builtin_ia32_pause();
       hit = HasWork();
     }
-    if (hit && spun_ns < kLongNs) break;
-    const int64_t before_ns = std::exchange(spun_ns, MonotonicNs() - start_ns);
-    wait_.preempted |= spun_ns - before_ns > kPreemptedNs;
+    if (hit) break;
+    const int64_t before_ns = std::exchange(wait_.spun_ns, MonotonicNs() - start_ns);
+    if (plan.offers_cpu) OfferCpu(wait_.spun_ns - before_ns);
   }
   wait_.waited_ns += wait_.spun_ns;
-  stats_.preempted.Add(wait_.preempted ? 1 : 0);
   stats_.spin_hits.Add(hit ? 1 : 0);
   (hit ? stats_.spin_used_ns : stats_.spin_wasted_ns).Add(static_cast<uint64_t>(wait_.spun_ns));
   return hit;
+}
+
+// Now and then, of the time it looks, the thread asks whether another one waits for its processor.
+// Taken once it may be one of the kernel's that runs for a moment.
+void IoThread::OfferCpu(int64_t looked_ns) {
+  constexpr int64_t kPeriodNs = 100'000;
+  constexpr int64_t kTakenNs = 5'000;    // the call alone takes some 300 ns
+  constexpr int64_t kSliceNs = 500'000;  // who takes so much may well go on
+  looked_ns_ += looked_ns;
+  if (looked_ns_ < kPeriodNs) return;
+  looked_ns_ = 0;
+  const int64_t start_ns = MonotonicNs();
+  sched_yield();
+  const int64_t taken_ns = MonotonicNs() - start_ns;
+  times_taken_ = taken_ns < kTakenNs ? 0 : times_taken_ + 1;
+  wait_.preempted = times_taken_ >= 2 || taken_ns >= kSliceNs;
+  stats_.preempted.Add(wait_.preempted ? 1 : 0);
 }
 
 void IoThread::QuietSources() {

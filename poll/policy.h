@@ -62,11 +62,12 @@ struct SleepCost {
 struct WaitPlan {
   int64_t doze_ns = 0;
   int64_t spin_ns = 0;
+  bool offers_cpu = false;  // looks on only while no other thread waits for the CPU
 };
 
 struct WaitOutcome {
   Waiting what = Waiting::kIdle;
-  bool preempted = false;  // another thread had the CPU for long while this one looked
+  bool preempted = false;  // another thread took the CPU that was offered, and so ended the look
   bool slept = false;      // when something came: `waited_ns` is an estimate
   int64_t start_ns = 0;
   int64_t waited_ns = 0;

@@ -15,15 +15,18 @@
 #include <thread>
 #include <vector>
 
+#include "base/affinity.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "block/null_device.h"
 #include "poll/io_thread.h"
+#include "tests/support/cpus.h"
 #include "tests/support/run_on.h"
 
 namespace ringside {
 namespace {
 
+using testing::AllowedCpus;
 using testing::RunOn;
 
 // A queue with one request, in the manner of a virtqueue.
@@ -51,6 +54,7 @@ class Disk final : public Source {
   bool HasWork() override { return asked_.load(std::memory_order_acquire) != taken_; }
   void Run() override {
     ++taken_;
+    io_thread_.RequestBegins();
     channel_->Submit(request_);
   }
   void EnableNotify() override { wants_kick_.store(true, std::memory_order_relaxed); }
@@ -70,6 +74,7 @@ class Disk final : public Source {
     request_.disk = this;
     request_.done = [](BlockRequest& request) {
       Disk& disk = *static_cast<Request&>(request).disk;
+      disk.io_thread_.RequestEnds();
       disk.done_.store(disk.taken_, std::memory_order_release);
     };
     RunOn(io_thread_, [this] {
@@ -99,7 +104,7 @@ struct Scenario {
 
 class Machine {
  public:
-  Machine(const Scenario& scenario, PollKind poll) {
+  Machine(const Scenario& scenario, PollKind poll) : cpus_(AllowedCpus()) {
     for (size_t i = 0; i < scenario.threads; ++i) {
       threads_.push_back(
           *IoThread::Start("io", IoThread::Waiter::kUring, {.poll = {.kind = poll}}));
@@ -107,7 +112,12 @@ class Machine {
         disks_.push_back(std::make_unique<Disk>(*threads_.back(), latency_ns));
       }
     }
+    if (threads_.size() > 1 || cpus_.size() == 1) return;
+    // The scheduler often wakes a thread where its waker runs, and takes long to part the two.
+    Pin({cpus_.front()});
+    RunOn(*threads_.front(), [this] { Pin({cpus_.back()}); });
   }
+  ~Machine() { Pin(cpus_); }
 
   void Drive(int64_t ns) {
     const int64_t end_ns = MonotonicNs() + ns;
@@ -130,6 +140,11 @@ class Machine {
   }
 
  private:
+  static void Pin(const std::vector<int>& cpus) {
+    if (!PinThisThread(cpus).ok()) std::abort();
+  }
+
+  const std::vector<int> cpus_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::vector<std::unique_ptr<Disk>> disks_;
 };

@@ -6,8 +6,10 @@
 #include <memory>
 #include <thread>
 
+#include "base/affinity.h"
 #include "base/fd.h"
 #include "poll/io_thread.h"
+#include "tests/support/cpus.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/run_on.h"
 #include "tests/support/test_source.h"
@@ -195,6 +197,25 @@ TEST_P(SpinTest, AThreadExplainsItsPolicyAndWhatASleepCosts) {
   EXPECT_EQ(explanation.of(Waiting::kIdle).plan.spin_ns, kFixed.max_ns);
   EXPECT_GT(explanation.of(Waiting::kIdle).waits_by(WaitReason::kPolicy), 0u);
   EXPECT_GT(explanation.sleep_cost.cpu_ns, 0);
+}
+
+// Where another thread waits for the processor, looking would only make it wait for longer.
+TEST_P(SpinTest, CostGivesUpLookingWhereAnotherThreadWantsTheCpu) {
+  Start({.kind = PollKind::kCost});
+  const std::vector<int> cpu = {testing::AllowedCpus().front()};
+  RunOn(*io_thread_, [&] { ASSERT_TRUE(PinThisThread(cpu).ok()); });
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    ASSERT_TRUE(PinThisThread(cpu).ok());
+    while (!stop.load()) {
+    }
+  });
+  EXPECT_TRUE(SpinUntil([&] {
+    LetTurn(*io_thread_, 1);  // a short wait, so that it looks
+    return stats().preempted.Get() > 0;
+  }));
+  stop.store(true);
+  other.join();
 }
 
 TEST_P(SpinTest, NoWaitsAreTracedUnasked) {

@@ -1,11 +1,12 @@
 // Looks, dozes or sleeps as costs least: latency lost plus price times CPU time burnt.
 //
-// For each kind of wait four plans compete: the plain limit, which looks for as long as costs what
+// For each kind of wait five plans compete: the plain limit, which looks for as long as costs what
 // a sleep costs; looking that long only if the last wait was so short; the limit that would have
-// cost least on the waits there were; and a doze until shortly before something has come lately.
-// Every wait charges each of them with what it would have cost, whichever was in use, and the one
-// that has cost least lately is used. Whatever waits come, their total cost stays within twice the
-// best possible plus BudgetNs: docs/polling.md has the argument.
+// cost least on the waits there were; a doze until shortly before something has come lately,
+// counted from the wait's beginning; and the same counted from the last thing that came. Every wait
+// charges each of them with what it would have cost, whichever was in use, and the one that has
+// cost least lately is used. Whatever waits come, their total cost stays within twice the best
+// possible plus BudgetNs: docs/polling.md has the argument.
 #pragma once
 
 #include <array>
@@ -33,13 +34,16 @@ class CostPolicy final : public PollPolicy {
 
  private:
   static constexpr double kBudgetSleeps = 64;
-  enum Competitor { kPlain, kAgain, kLimit, kDoze, kCompetitors };
+  enum Competitor { kPlain, kAgain, kLimit, kDoze, kBeat, kCompetitors };
 
   // Of one kind of wait.
   struct Learner {
     WaitCost cost;
     WaitHistogram histogram;
     RecentWaits recent;
+    RecentWaits gaps;     // between the ends of waits of this kind
+    int64_t last_ns = 0;  // such an end
+    WaitPlan beat;        // from there
     std::array<WaitPlan, kCompetitors> plans;
     std::array<double, kCompetitors> costs_ns = {};  // lately
     Competitor best = kPlain;
@@ -48,6 +52,7 @@ class CostPolicy final : public PollPolicy {
     std::array<uint64_t, kWaitReasons> waits = {};  // by WaitReason
 
     bool InBudget() const { return over_ns <= BudgetNs(cost) / 2; }
+    void PlanBeat(int64_t now_ns);
     void Account(const WaitPlan& plan, int64_t waited_ns);
     void Charge(int64_t waited_ns);
     void MakePlans();
@@ -57,7 +62,8 @@ class CostPolicy final : public PollPolicy {
   };
 
   Learner& Of(Waiting what) { return learners_[static_cast<size_t>(what)]; }
-  WaitReason MakePlan(const Learner& learner, int64_t now_ns);
+  WaitReason MakePlan(Learner& learner, int64_t now_ns);
+  void LeaveCpu(int64_t now_ns);
   int64_t Allowed(int64_t spin_ns, int64_t now_ns);
 
   const PollConfig config_;
@@ -65,6 +71,7 @@ class CostPolicy final : public PollPolicy {
   WaitPlan plan_;               // the last one
   bool is_chosen_ = false;      // by what it costs, and by nothing else
   int64_t sleep_until_ns_ = 0;  // since another thread needed the CPU
+  int64_t leave_ns_ = 0;        // for how long, the last time
   double allowance_ns_ = 0;     // of CPU time for looking
   int64_t allowed_at_ns_ = 0;
 };

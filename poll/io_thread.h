@@ -212,7 +212,7 @@ class IoThread {
   void PassOnSleepCost();
   void WaitForWork();
   void Learn();
-  void EndSleep();
+  void EndSleep(int64_t most_ns = kForever);
   bool Doze(int64_t doze_ns);
   bool Spin(const WaitPlan& plan);
   void OfferCpu(int64_t looked_ns);

@@ -89,11 +89,10 @@ void IoThread::WaitForWork() {
   stats_.spin_limit_ns.Set(static_cast<uint64_t>(plan.spin_ns));
   to_learn_ = true;
   ready_ = 0;
-  if (plan.doze_ns == 0 || !Doze(plan.doze_ns)) {
-    if (plan.spin_ns > 0 && Spin(plan)) return StayAwake();
-    MeasuredSleep();
-  }
-  if (to_learn_) EndSleep();  // a watch may have changed the policy
+  if (plan.doze_ns > 0 && Doze(plan.doze_ns)) return EndSleep(plan.doze_ns);
+  if (plan.spin_ns > 0 && Spin(plan)) return StayAwake();
+  MeasuredSleep();
+  EndSleep();
 }
 
 // Once it is known who had work, and what came is under way.
@@ -104,15 +103,17 @@ void IoThread::Learn() {
   policy_->Observe(wait_);
 }
 
-// Something came, and then it took a while to wake.
-void IoThread::EndSleep() {
+// Something came, before a timer was due at `most_ns`, and then it took a while to wake.
+void IoThread::EndSleep(int64_t most_ns) {
+  if (!to_learn_) return;  // a watch has changed the policy
   const int64_t now_ns = MonotonicNs();
   if (const int64_t kicked_ns = kicked_ns_.load(std::memory_order_relaxed); kicked_ns != 0) {
     sleep_meter_.Kicked(now_ns - kicked_ns);
     PassOnSleepCost();
   }
   const int64_t latency_ns = sleep_meter_.cost().LatencyNs(wait_.what);
-  wait_.waited_ns = std::max(now_ns - wait_.start_ns - latency_ns, wait_.waited_ns);
+  const int64_t waited_ns = std::min(now_ns - wait_.start_ns - latency_ns, most_ns);
+  wait_.waited_ns = std::max(waited_ns, wait_.waited_ns);
   wait_.slept = true;
 }
 
@@ -120,13 +121,18 @@ void IoThread::EndSleep() {
 bool IoThread::Doze(int64_t doze_ns) {
   stats_.dozes.Add();
   const int64_t start_ns = MonotonicNs();
-  if (Sleep(doze_ns)) return true;
-  stats_.doze_ends.Add();
+  const bool came = Sleep(doze_ns);
   const int64_t now_ns = MonotonicNs();
-  wait_.waited_ns = now_ns - wait_.start_ns;
-  sleep_meter_.Late(now_ns - start_ns - doze_ns);
+  const int64_t late_ns = now_ns - start_ns - doze_ns;
+  if (came) {
+    sleep_meter_.AtLeast(wait_.what, late_ns);
+  } else {
+    sleep_meter_.Late(late_ns);
+    stats_.doze_ends.Add();
+    wait_.waited_ns = now_ns - wait_.start_ns;
+  }
   if (policy_ != nullptr) PassOnSleepCost();  // a watch may have taken it away
-  return false;
+  return came;
 }
 
 // Whether something came. A clock is read between looks only: after one that found something, its

@@ -16,9 +16,20 @@ class SleepMeter {
   explicit SleepMeter(const SleepCost& first) : cost_(first) {}
 
   // A timer woke the thread so much too late.
-  void Late(int64_t ns) { Step(cost_.wake_ns, ns, 8); }
+  void Late(int64_t ns) {
+    Step(cost_.wake_ns, ns, 8);
+    // What is seldom measured fades, down to this: a signal interrupts a processor, too.
+    cost_.kick_ns = std::max(cost_.kick_ns - cost_.kick_ns / 64, cost_.wake_ns);
+  }
   // The thread ran so long after another began to wake it. Seldom seen, so the steps are large.
   void Kicked(int64_t ns) { Step(cost_.kick_ns, ns, 4); }
+  // Something came before a timer was due, and the thread ran so long after it was: it took at
+  // least that to wake it.
+  void AtLeast(Waiting what, int64_t ns) {
+    if (ns > cost_.LatencyNs(what)) {
+      Step(what == Waiting::kIdle ? cost_.kick_ns : cost_.wake_ns, ns, 4);
+    }
+  }
   // A sleep took so much CPU time.
   void Cpu(int64_t ns) { Step(cost_.cpu_ns, ns, 8); }
 

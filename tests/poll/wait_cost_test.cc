@@ -124,8 +124,13 @@ TEST(SleepMeter, FollowsTheMiddleAndBelievesNoOutlier) {
   EXPECT_EQ(meter.cost().wake_ns, 9'000);
   meter.Late(8'900);
   EXPECT_EQ(meter.cost().wake_ns, 8'900);
+  EXPECT_EQ(meter.cost().kick_ns, 8'900) << "no less than waking by an interrupt";
   meter.Kicked(100'000);
-  EXPECT_EQ(meter.cost().kick_ns, 10'000);
+  EXPECT_EQ(meter.cost().kick_ns, 11'125);
+  meter.AtLeast(Waiting::kIdle, 10'000);
+  EXPECT_EQ(meter.cost().kick_ns, 11'125) << "which was known";
+  meter.AtLeast(Waiting::kIdle, 12'000);
+  EXPECT_EQ(meter.cost().kick_ns, 12'000);
   for (int i = 0; i < 100; ++i) meter.Cpu(i % 3 == 0 ? 1'000'000 : 9'000);
   EXPECT_NEAR(static_cast<double>(meter.cost().cpu_ns), 9'000, 1'200);
   for (int i = 0; i < 1'000; ++i) meter.Late(-1);

@@ -36,6 +36,7 @@ class WaysToWait(unittest.TestCase):
     def test_each_that_the_comparison_runs_has_a_name_and_is_asked_for(self):
         ways = {"never": ("Ringside no poll", "poll=never"),
                 "grow-shrink": ("Ringside poll 32us", "poll=grow-shrink,max=32us"),
+                "cost": ("Ringside poll cost", "poll=cost"),
                 "always": ("Ringside poll always", "poll=always")}
         self.assertEqual(options.parse([]).ringside_poll, tuple(ways))
         for policy, expected in ways.items():

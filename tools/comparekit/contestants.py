@@ -71,7 +71,8 @@ class Polling:
         limit = "" if self.limit_us is None else f"{self.limit_us}us"
         return {"never": "no poll", "always": "poll always", "fixed": f"poll fixed {limit}",
                 "grow-shrink": f"poll {limit}", "weighted": f"poll weighted {limit}",
-                "cost": f"poll cost, price {self.price}"}[self.policy]
+                "cost": "poll cost" + ("" if self.price is None else f", price {self.price}"),
+                }[self.policy]
 
     @property
     def option(self):
@@ -84,7 +85,7 @@ EQUAL_LIMIT_US = 32
 QEMU_POLL_MAX_NS = 32768
 # By what --ringside-poll calls them.
 POLLING = {"never": Polling("never"), "grow-shrink": Polling("grow-shrink", EQUAL_LIMIT_US),
-           "always": Polling("always")}
+           "cost": Polling("cost"), "always": Polling("always")}
 
 
 class Ringside(Contestant):

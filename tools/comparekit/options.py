@@ -191,8 +191,8 @@ def _add_contestants(group):
     _add_choice(group)
     add = group.add_argument
     add("--ringside-poll", type=_pollings, default=tuple(POLLING), metavar="NAME,...",
-        help="how its I/O thread waits: of never, grow-shrink (32 us at most), always (default: "
-             "all)")
+        help="how its I/O thread waits: of never, grow-shrink (32 us at most), cost, always "
+             "(default: all)")
     add("--qemu-poll", type=_poll_limits, default=(0, QEMU_POLL_MAX_NS), metavar="NS,...",
         help="poll-max-ns of its IOThread (default: 0,%d)" % QEMU_POLL_MAX_NS)
     add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / "ceiling"), metavar="PATH")

@@ -173,7 +173,7 @@ void IoThread::OfferCpu(int64_t looked_ns) {
   sched_yield();
   const int64_t taken_ns = MonotonicNs() - start_ns;
   times_taken_ = taken_ns < kTakenNs ? 0 : times_taken_ + 1;
-  wait_.preempted = times_taken_ >= 2 || taken_ns >= kSliceNs;
+  wait_.preempted = times_taken_ >= 3 || taken_ns >= kSliceNs;
   stats_.preempted.Add(wait_.preempted ? 1 : 0);
 }
 

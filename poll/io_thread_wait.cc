@@ -164,7 +164,7 @@ bool IoThread::Spin(const WaitPlan& plan) {
 // Taken once it may be one of the kernel's that runs for a moment.
 void IoThread::OfferCpu(int64_t looked_ns) {
   constexpr int64_t kPeriodNs = 100'000;
-  constexpr int64_t kTakenNs = 5'000;    // the call alone takes some 300 ns
+  constexpr int64_t kTakenNs = 10'000;   // the call alone takes some 300 ns
   constexpr int64_t kSliceNs = 500'000;  // who takes so much may well go on
   looked_ns_ += looked_ns;
   if (looked_ns_ < kPeriodNs) return;
@@ -173,7 +173,7 @@ void IoThread::OfferCpu(int64_t looked_ns) {
   sched_yield();
   const int64_t taken_ns = MonotonicNs() - start_ns;
   times_taken_ = taken_ns < kTakenNs ? 0 : times_taken_ + 1;
-  wait_.preempted = times_taken_ >= 3 || taken_ns >= kSliceNs;
+  wait_.preempted = times_taken_ >= 2 || taken_ns >= kSliceNs;
   stats_.preempted.Add(wait_.preempted ? 1 : 0);
 }
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 import unittest
+from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
@@ -158,6 +159,29 @@ class ProcessorTime(unittest.TestCase):
         for name in ("io-disk", "IO t", "iou-wrk-12", "ceiling", "vmm", "qemu-system-x86"):
             self.assertFalse(cpu.VCPU_THREAD.search(name), name)
 
+    def test_vcpus_are_kept_apart_from_all_others(self):
+        allowed = sorted(os.sched_getaffinity(0))
+        first, last = allowed[0], allowed[-1]
+        script = ("import threading, time\n"
+                  "def run():\n"
+                  "    open('/proc/thread-self/comm', 'w').write('vcpu 0')\n"
+                  "    print(flush=True)\n"
+                  "    time.sleep(60)\n"
+                  "threading.Thread(target=run, daemon=True).start()\n"
+                  "time.sleep(60)\n")
+        with subprocess.Popen(["/usr/bin/python3", "-c", script],
+                              stdout=subprocess.PIPE) as process:
+            try:
+                process.stdout.read(1)
+                cpu.keep_apart(process.pid, first, last)
+                found = {}
+                for task in Path(f"/proc/{process.pid}/task").iterdir():
+                    name = (task / "comm").read_text().strip()
+                    found[name] = os.sched_getaffinity(int(task.name))
+                self.assertEqual(found, {"vcpu 0": {first}, "python3": {last}})
+            finally:
+                process.kill()
+
     def test_a_process_that_has_ended_has_none(self):
         with subprocess.Popen(["true"]) as process:
             pass
@@ -258,7 +282,7 @@ class Noise(unittest.TestCase):
 def schedule_of(found, **changes):
     chosen = {"noise_limit": 5, "accept_noise": False, **changes}
     settings = {"rw": "randread", "rwmix": 70, "bs": "4k", "depths": (1, 2), "wait": "poll",
-                "rounds": 2, "rates": changes.get("rates", ()), "runtime_ms": 100,
+                "rounds": 2, "rates": changes.get("rates", ()), "runtime_ms": 100, "apart": None,
                 "open_loops": changes.get("open_loops", ("open",))}
     progress = mock.Mock()
     return schedule.Schedule(found, [DISK], settings, SimpleNamespace(**chosen), progress)
@@ -278,7 +302,7 @@ class Rounds(unittest.TestCase):
             self.addCleanup(patcher.stop)
         self.a, self.b = ShellContestant("", "Ringside"), ShellContestant("", "other")
 
-    def boot(self, contestant, _target, words, _seconds):
+    def boot(self, contestant, _target, words, _seconds, _apart=None):
         verify = "verify=1" in words
         self.boots.append((contestant.name, verify))
         self.words += words

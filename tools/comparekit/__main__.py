@@ -85,7 +85,8 @@ def measure(contestants, targets, missing, options):
     """Returns what results.json holds."""
     settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
                 "depths": options.depths, "wait": options.wait, "rounds": options.rounds,
-                "rates": options.rates, "open_loops": options.open_loops, "warmup_ms": schedule.WARMUP_MS}
+                "rates": options.rates, "open_loops": options.open_loops,
+                "warmup_ms": schedule.WARMUP_MS, "apart": options.keep_apart}
     settings["runtime_ms"] = options.runtime or schedule.runtime_ms(contestants, targets, settings,
                                                                     options.minutes)
     seconds = schedule.estimate_s(contestants, targets, settings)

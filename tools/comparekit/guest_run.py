@@ -97,8 +97,9 @@ def _add_cpu(job, used):
     job["host_cpu_share"] = (used.total_ns - used.vcpu_ns) / max(used.time_ns, 1)
 
 
-def run(contestant, target, words, seconds):
-    """Boots the guest with these words on its command line; `seconds` is what its jobs take.
+def run(contestant, target, words, seconds, apart=None):
+    """Boots the guest with these words on its command line; `seconds` is what its jobs take; `apart`
+    the two processors of cpu.keep_apart.
 
     Returns (jobs, what the contestant says of itself).
     """
@@ -115,7 +116,7 @@ def run(contestant, target, words, seconds):
         output = GuestOutput()
         try:
             with process.stdout:
-                _follow(process, output, time.monotonic() + 2 * seconds + _PATIENCE_S)
+                _follow(process, output, time.monotonic() + 2 * seconds + _PATIENCE_S, apart)
             status = _wait_for_end(process)
             if contestant.exit_status not in (None, status):
                 raise MeasureError(f"exit status {status} instead of {contestant.exit_status}")
@@ -128,7 +129,7 @@ def run(contestant, target, words, seconds):
             _kill(process)
 
 
-def _follow(process, output, deadline):
+def _follow(process, output, deadline, apart):
     """Reads to the end, which comes when the VMM ends: one that cannot write may do anything."""
     lines = SerialLines(lambda: cpu.sample(process.pid))
     while True:
@@ -141,6 +142,8 @@ def _follow(process, output, deadline):
         data = os.read(process.stdout.fileno(), 65536)
         if not data:
             return
+        if apart and not output.lines:
+            cpu.keep_apart(process.pid, *apart)  # The guest runs, so all threads are there.
         for line in lines.feed(data):
             output.add(*line)
             if output.ending:

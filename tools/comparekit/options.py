@@ -1,6 +1,7 @@
 """The command line."""
 
 import argparse
+import os
 import re
 from pathlib import Path
 
@@ -211,6 +212,9 @@ def _add_running(group, minutes, rounds=3):
     add("--minutes", type=float, default=minutes, metavar="N",
         help="for the whole (default: %(default)s)")
     add("--disk-dir", default="/var/tmp", metavar="DIR", help="of target disk (default: /var/tmp)")
+    add("--keep-apart", type=_two_processors, metavar="VCPU:OTHERS",
+        help="processors, like 0:1, for a VMM's vCPU and for all its other threads; best for the "
+             "others is the one that the disk interrupts (/proc/interrupts) (default: any)")
     _add_rounds(group, rounds)
 
 
@@ -255,6 +259,15 @@ def _milliseconds(text):
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is no time like 1s or 500ms")
     return int(match.group(1)) * (1000 if match.group(2) == "s" else 1)
+
+
+def _two_processors(text):
+    match = re.fullmatch(r"(\d{1,4}):(\d{1,4})", text)
+    allowed = os.sched_getaffinity(0)
+    if not match or not {int(number) for number in match.groups()} <= allowed:
+        raise argparse.ArgumentTypeError(f"'{text}' is no two processors like 0:1; there are "
+                                         + ",".join(map(str, sorted(allowed))))
+    return int(match.group(1)), int(match.group(2))
 
 
 def _microseconds(text):

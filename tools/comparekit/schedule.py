@@ -171,7 +171,7 @@ class Schedule:
                       f"arrival={ARRIVALS[loop]}", "rate=" + ",".join(map(str, rates))]
         else:
             words.append("qd=" + ",".join(map(str, contestant.depths(settings["depths"]))))
-        found = guest_run.run(contestant, target, words, seconds)
+        found = guest_run.run(contestant, target, words, seconds, settings["apart"])
         expected = len(rates) or jobs_of(contestant, settings)
         if len(found[0]) != expected:
             raise MeasureError(f"{len(found[0])} jobs done, {expected} asked for")

@@ -224,6 +224,7 @@ class IoThread {
   void StayAwake();
   bool LookAtEpoll();
   bool RunOneWatch(int64_t timeout_ns);
+  int WaitForEpoll(epoll_event& event, int64_t timeout_ns) const;
 
   const UniqueFd epoll_;
   const EventFd wake_;

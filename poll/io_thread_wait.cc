@@ -127,7 +127,7 @@ bool IoThread::Doze(int64_t doze_ns) {
   if (came) {
     sleep_meter_.AtLeast(wait_.what, late_ns);
   } else {
-    sleep_meter_.Late(late_ns);
+    if (late_ns >= 0) sleep_meter_.Late(late_ns);  // else no timer has ended it
     stats_.doze_ends.Add();
     wait_.waited_ns = now_ns - wait_.start_ns;
   }
@@ -235,13 +235,19 @@ bool IoThread::LookAtEpoll() {
   return ++epoll_idle_ % kTurnsALook == 0 && RunOneWatch(0);
 }
 
+int IoThread::WaitForEpoll(epoll_event& event, int64_t timeout_ns) const {
+  if (timeout_ns == 0) return epoll_wait(epoll_.get(), &event, 1, 0);
+  if (timeout_ns == kForever) return epoll_wait(epoll_.get(), &event, 1, -1);
+  // Where it is forbidden, as in sandboxes that do not know it, a doze is no sleep at all.
+  const timespec timeout = {.tv_sec = timeout_ns / 1'000'000'000,
+                            .tv_nsec = timeout_ns % 1'000'000'000};
+  return epoll_pwait2(epoll_.get(), &event, 1, &timeout, nullptr);
+}
+
 bool IoThread::RunOneWatch(int64_t timeout_ns) {
   // One event a call: a watch may disarm and destroy another one whose event would be next.
   epoll_event event;
-  const timespec timeout = {.tv_sec = timeout_ns / 1'000'000'000,
-                            .tv_nsec = timeout_ns % 1'000'000'000};
-  const bool got = epoll_pwait2(epoll_.get(), &event, 1,
-                                timeout_ns == kForever ? nullptr : &timeout, nullptr) > 0;
+  const bool got = WaitForEpoll(event, timeout_ns) > 0;
   // The ring told of the first event only: there may be more.
   epoll_listener_.fired = got && uring_ != nullptr;
   if (!got) return false;

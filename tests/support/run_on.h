@@ -18,9 +18,10 @@ void RunOn(IoThread& io_thread, Function function) {
   done.WaitOrAbort();
 }
 
-// Waits while the I/O thread looks `turns` times at its mailbox and its descriptors: what has not
-// happened by then does not happen by itself.
-inline void LetTurn(IoThread& io_thread, int turns = 50) {
+// Waits while the I/O thread looks `turns` times at its mailbox and, though it may be awake all the
+// time and so look at them in every 64th turn only, at its descriptors: what has not happened by
+// then does not happen by itself.
+inline void LetTurn(IoThread& io_thread, int turns = 200) {
   for (int i = 0; i < turns; ++i) RunOn(io_thread, [] {});
 }
 

@@ -38,7 +38,7 @@ class WaitHistogram {
 
   static constexpr size_t BucketOf(int64_t waited_ns) {
     const auto wait = static_cast<uint64_t>(std::max<int64_t>(waited_ns, 0));
-    const int octave = std::bit_width(wait) - 1;
+    const int octave = static_cast<int>(std::bit_width(wait)) - 1;
     if (octave < kFirstOctave) return 0;
     const size_t step = wait >> (octave - 2) & (kStepsAnOctave - 1);
     const size_t bucket = static_cast<size_t>(octave - kFirstOctave) * kStepsAnOctave + step;

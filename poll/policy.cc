@@ -88,8 +88,7 @@ class WeightedPolicy final : public LimitPolicy {
       Smooth(interval_ns, outcome.waited_ns, was_ready);
       if (was_ready) target_ns = std::max(target_ns, interval_ns);
     }
-    Follow(target_ns);
-    SetLimits(limit_ns_);
+    SetLimits(Follow(limit_ns(outcome.what), target_ns));
   }
 
  private:
@@ -104,21 +103,19 @@ class WeightedPolicy final : public LimitPolicy {
     if (interval_ns >= config_.max_ns) interval_ns = 0;
   }
 
-  void Follow(int64_t target_ns) {
-    if (target_ns > limit_ns_) {
-      const int64_t grown_ns = limit_ns_ == 0 ? kFirstNs : limit_ns_ * config_.grow;
-      limit_ns_ = std::min(std::max(target_ns, grown_ns), config_.max_ns);
-    } else if (config_.shrink == 0) {
-      limit_ns_ = target_ns == 0 ? 0 : limit_ns_;
-    } else if (target_ns < limit_ns_ / config_.shrink) {
-      limit_ns_ /= config_.shrink;
+  // The limit that comes after this one.
+  int64_t Follow(int64_t limit_ns, int64_t target_ns) const {
+    if (target_ns > limit_ns) {
+      const int64_t grown_ns = limit_ns == 0 ? kFirstNs : limit_ns * config_.grow;
+      return std::min(std::max(target_ns, grown_ns), config_.max_ns);
     }
+    if (config_.shrink == 0) return target_ns == 0 ? 0 : limit_ns;
+    return target_ns < limit_ns / config_.shrink ? limit_ns / config_.shrink : limit_ns;
   }
 
   const PollConfig config_;
   uint64_t known_ = 0;  // sources that ever had work
   std::array<int64_t, 64> intervals_ns_ = {};
-  int64_t limit_ns_ = 0;
 };
 
 }  // namespace

@@ -299,7 +299,8 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   const MachineEnd end = (*machine)->Wait();
   const int64_t first_run_ns = (*machine)->first_run_ns();
   const MachineStatistics statistics = (*machine)->Statistics();
-  const std::vector<IoThreadExplanation> explanations = (*machine)->Explain();
+  std::vector<IoThreadExplanation> explanations;
+  if (!options.explain.empty()) explanations = (*machine)->Explain();
   const std::vector<QueueLatencies> latencies = (*machine)->Latencies();
   const std::vector<IoThreadWaits> waits = (*machine)->Waits();
   machine->reset();

@@ -77,7 +77,7 @@ struct IoThreadStatistics {
   uint64_t spin_limit_ns = 0;  // of the last wait: what the policy makes of its settings
   uint64_t dozes = 0;          // sleeps by a timer
   uint64_t doze_ends = 0;      // of those, the ones that the timer ended
-  uint64_t preempted = 0;      // times another thread had the CPU for long while this one looked
+  uint64_t preempted = 0;      // looks given up since another thread waited for the CPU
   // What going to sleep costs: the latency of waking by an interrupt or by another thread, and CPU
   // time. 0: not measured, as it never looks.
   uint64_t wake_ns = 0;

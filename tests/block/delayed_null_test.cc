@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "block/null_device.h"
 #include "tests/support/allocation_counter.h"
+#include "tests/support/chained_request.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_disk.h"
 #include "tests/support/waiters.h"
@@ -199,26 +200,15 @@ TEST_P(DelayedNullChannelTest, AllocatesNothing) {
 // `done` may submit the next request; it takes its time as well.
 TEST_P(DelayedNullChannelTest, TakesARequestFromWithinDone) {
   constexpr int kTimes = 20;
-  struct Chain : BlockRequest {
-    BlockChannel* channel = nullptr;
-    int left = kTimes;
-    testing::BoundedEvent all_done;
-  };
   Start(kMs);
   auto device = NullDevice::Create({.size = kSize, .latency_ns = kMs});
   ASSERT_TRUE(device.ok()) << device.status();
   std::unique_ptr<BlockChannel> channel;
-  Chain chain;
-  chain.done = [](BlockRequest& request) {
-    auto& chain = static_cast<Chain&>(request);
-    if (--chain.left == 0) return chain.all_done.Notify();
-    chain.channel->Submit(chain);
-  };
+  testing::ChainedRequest chain(kTimes);
   const int64_t start_ns = MonotonicNs();
   RunOn(io_thread(), [&] {
     channel = *(*device)->Open(io_thread());
-    chain.channel = channel.get();
-    channel->Submit(chain);
+    chain.Begin(*channel);
   });
   chain.all_done.WaitOrAbort();
   EXPECT_GE(MonotonicNs() - start_ns, kTimes * kMs);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/allocation_counter.h"
+#include "tests/support/chained_request.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/test_disk.h"
 
@@ -71,24 +72,13 @@ TEST_F(NullChannelTest, AllocatesNothing) {
 
 // `done` may submit the next request, as a queue does that was waiting for room.
 TEST_F(NullChannelTest, TakesARequestFromWithinDone) {
-  struct Chain : BlockRequest {
-    BlockChannel* channel = nullptr;
-    int left = 10;
-    testing::BoundedEvent all_done;
-  };
   auto device = NullDevice::Create({.size = kSize});
   ASSERT_TRUE(device.ok()) << device.status();
   std::unique_ptr<BlockChannel> channel;
-  Chain chain;
-  chain.done = [](BlockRequest& request) {
-    auto& chain = static_cast<Chain&>(request);
-    if (--chain.left == 0) return chain.all_done.Notify();
-    chain.channel->Submit(chain);
-  };
+  testing::ChainedRequest chain(10);
   RunOn(disk_.io_thread(), [&] {
     channel = *(*device)->Open(disk_.io_thread());
-    chain.channel = channel.get();
-    channel->Submit(chain);
+    chain.Begin(*channel);
     EXPECT_EQ(chain.left, 10);
   });
   chain.all_done.WaitOrAbort();

@@ -14,6 +14,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "base/memory_region.h"
 #include "poll/io_thread.h"
 
 namespace ringside {
@@ -74,6 +75,11 @@ class BlockDevice {
  public:
   virtual ~BlockDevice() = default;
   virtual const BlockInfo& info() const = 0;
+  // The memory that segments will point to, by their `region`: for devices that reach it by DMA.
+  // Once for each memory, before the first request; the memory outlives the device.
+  virtual absl::Status MapMemory(std::span<const MemoryRegion> /*regions*/) {
+    return absl::OkStatus();
+  }
   // On `io_thread`.
   virtual absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) = 0;
 };

@@ -16,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
+#include "base/memory_region.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -26,23 +27,6 @@ extern "C" void __tsan_release(void* address);
 #endif
 
 namespace ringside {
-
-struct MemoryRegion {
-  uint64_t guest_address;
-  uint64_t size;       // bytes
-  std::byte* host;     // where guest_address is mapped
-  int fd;              // memfd behind the mapping
-  uint64_t fd_offset;  // of guest_address in fd
-  uint16_t index;      // among all regions
-
-  // Guest-controlled arguments are welcome: nothing here overflows.
-  bool Contains(uint64_t address, uint64_t length) const {
-    const uint64_t offset = address - guest_address;  // wraps to huge if below
-    return offset < size && length <= size - offset;
-  }
-  // Of an address it contains.
-  std::byte* At(uint64_t address) const { return host + (address - guest_address); }
-};
 
 // A copy of what the guest has there now. What is checked is what is used: the compiler may not
 // read the original a second time.

@@ -1,0 +1,76 @@
+// Namespaces of an NVMe controller as disks, driven from user space: no host block layer and no
+// system call on an I/O's way, data straight between the device and the segments.
+//
+// Threads: Create from any one thread; all else as in block_device.h. statistics() from any.
+// Ownership: disks share their controller, which lives as long as one of them and keeps the device.
+// Errors: as PciDevice; what a command ends in is a negative errno, see docs/nvme.md.
+// Durability: a flush succeeds only if every write that was completed before it is durable.
+// Source: NVM Express Base Specification 2.0.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/log.h"
+#include "block/block_device.h"
+#include "vfio/pci_device.h"
+
+namespace ringside {
+
+struct NvmeConfig {
+  std::string address;  // "0000:00:04.0"
+  uint32_t namespace_id = 1;
+  bool read_only = false;
+};
+
+struct NvmeSettings {
+  // A command without an answer for so long is aborted; see docs/nvme.md for what follows.
+  absl::Duration timeout = absl::Seconds(30);
+};
+
+// Of one disk, over its life.
+struct NvmeStatistics {
+  uint64_t commands = 0;           // sent, resent ones too
+  uint64_t doorbells = 0;          // registers written, submission and completion
+  uint64_t splits = 0;             // requests that took several commands
+  uint64_t bounced = 0;            // requests copied because PRP cannot express their memory
+  uint64_t errors = 0;             // requests that failed
+  uint64_t resent = 0;             // commands, after an abort or a reset
+  uint64_t timeouts = 0;           // commands
+  uint64_t resets = 0;             // of the controller
+  uint64_t stray_completions = 0;  // for commands that were not in flight
+};
+
+class NvmeController;
+
+// Resets the controller and sets it up; nothing is written to its media.
+absl::StatusOr<std::shared_ptr<NvmeController>> CreateNvmeController(
+    std::unique_ptr<PciDevice> device, const NvmeSettings& settings, Logger logger);
+
+class NvmeDevice final : public BlockDevice {
+ public:
+  // NotFound, with those that there are, if the controller has no such namespace;
+  // FailedPrecondition if its format cannot be used.
+  static absl::StatusOr<std::unique_ptr<NvmeDevice>> Create(
+      std::shared_ptr<NvmeController> controller, const NvmeConfig& config);
+  ~NvmeDevice() override;
+
+  const BlockInfo& info() const override { return info_; }
+  // One mapping serves all disks of a controller that are given the same memory.
+  absl::Status MapMemory(std::span<const MemoryRegion> regions) override;
+  absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
+
+  NvmeStatistics statistics() const;
+
+ private:
+  NvmeDevice() = default;
+
+  std::shared_ptr<NvmeController> controller_;
+  BlockInfo info_;
+};
+
+}  // namespace ringside

@@ -1,0 +1,74 @@
+// A PCI device in user hands: its registers, its DMA and its interrupts, whoever provides them: the
+// kernel (vfio_device.h), or in tests a model.
+//
+// Threads: any; calls that change the same thing (DMA at the same address, the vectors) do not
+// overlap. A mapped BAR and the vector controls are memory.
+// Ownership: memory given to MapDma stays until UnmapDma or the end of the device, which ends all
+// DMA and all interrupts.
+// Units: bytes. Errors: a device that is gone reads as all ones, and writes to it go nowhere, as on
+// the bus; InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted
+// are the user's to mend and say how.
+// Source: PCI Local Bus 3.0, sections 6.1 and 6.8.2 (MSI-X).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace ringside {
+
+struct IovaRange {
+  uint64_t first;
+  uint64_t last;  // itself in the range, so that one may reach to the end of the address space
+};
+
+// Whole pages.
+struct DmaMapping {
+  std::byte* host;
+  uint64_t size;
+  uint64_t iova;           // where the device sees it
+  int fd = -1;             // of the mapping, for providers in another process; -1: private memory
+  uint64_t fd_offset = 0;  // of `host` in fd
+};
+
+class PciDevice {
+ public:
+  virtual ~PciDevice() = default;
+
+  // What messages call it, such as "0000:00:04.0".
+  virtual const std::string& name() const = 0;
+
+  // Configuration space: 1, 2 or 4 bytes at a multiple of that.
+  virtual uint32_t ReadConfig(uint32_t offset, uint32_t size) = 0;
+  virtual void WriteConfig(uint32_t offset, uint32_t size, uint32_t value) = 0;
+
+  // A register of 32 bits in a BAR, for all that is no hot path.
+  virtual uint32_t ReadBar(int bar, uint64_t offset) = 0;
+  virtual void WriteBar(int bar, uint64_t offset, uint32_t value) = 0;
+  // Registers as memory, to be accessed as mmio.h says; stays as long as the device. `offset` need
+  // not be a page's.
+  virtual absl::StatusOr<std::byte*> MapBar(int bar, uint64_t offset, uint64_t size) = 0;
+
+  // Where mappings may lie. Ascending.
+  virtual std::span<const IovaRange> iova_ranges() const = 0;
+  virtual absl::Status MapDma(const DmaMapping& mapping) = 0;
+  // Exactly what was mapped at once. The device cannot reach it any more afterwards.
+  virtual absl::Status UnmapDma(uint64_t iova, uint64_t size) = 0;
+
+  // How many MSI-X vectors it has; 0: none.
+  virtual uint32_t vectors() const = 0;
+  // From now on vector i writes eventfds[i]. Replaces what was set before.
+  virtual absl::Status SetVectors(std::span<const int> eventfds) = 0;
+  // The vector's control word in the MSI-X table: while bit 0 is set its interrupt is held back,
+  // and comes when it is cleared. Null where it cannot be reached as memory. After SetVectors.
+  virtual uint32_t* vector_control(uint32_t vector) = 0;
+
+  // Resets the function: it does no DMA any more until it is set up anew. Mappings and vectors
+  // stay. FailedPrecondition where the device has no such reset.
+  virtual absl::Status Reset() = 0;
+};
+
+}  // namespace ringside

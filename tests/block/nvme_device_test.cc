@@ -8,17 +8,18 @@
 namespace ringside {
 namespace {
 
-using testing::NvmeModelConfig;
-using testing::NvmeModelExecuted;
-using testing::NvmeTest;
-using testing::Pattern;
-using testing::TestDisk;
-using testing::TestRequest;
 using ::testing::Contains;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::Field;
 using ::testing::HasSubstr;
+using testing::NvmeModelConfig;
+using testing::NvmeModelExecuted;
+using testing::NvmeTest;
+using testing::Pattern;
+using testing::Pieces;
+using testing::TestDisk;
+using testing::TestRequest;
 
 class NvmeDeviceTest : public NvmeTest {
  protected:
@@ -34,13 +35,13 @@ class NvmeDeviceTest : public NvmeTest {
   }
   int Write(uint64_t offset, const std::string& text, bool durable = false) {
     TestRequest write(BlockOp::kWrite, offset,
-                      {memory_.At(0, static_cast<uint32_t>(text.size()))});
+                      Pieces{{memory_.At(0, static_cast<uint32_t>(text.size()))}});
     write.Set(text);
     write.durable = durable;
     return disk_->Run(write);
   }
   std::string Read(uint64_t offset, uint32_t size) {
-    TestRequest read(BlockOp::kRead, offset, {memory_.At(8 << 20, size)});
+    TestRequest read(BlockOp::kRead, offset, Pieces{{memory_.At(8 << 20, size)}});
     read.Set(std::string(size, 'x'));
     return disk_->Run(read) == 0 ? read.Text() : "failed";
   }
@@ -73,7 +74,7 @@ TEST_F(NvmeDeviceTest, NamespacesAreApart) {
   Start({.namespaces = {{}, {.block_size = 4096}}});
   auto second = Open(2);
   ASSERT_TRUE(second->status().ok());
-  TestRequest write(BlockOp::kWrite, 8192, {memory_.At(0, 4096)});
+  TestRequest write(BlockOp::kWrite, 8192, Pieces{{memory_.At(0, 4096)}});
   write.Set(Pattern(4096, 3));
   EXPECT_EQ(second->Run(write), 0);
   EXPECT_EQ(Stored(2, 8192, 4096), Pattern(4096, 3));
@@ -168,24 +169,25 @@ TEST_F(NvmeDeviceTest, SplitsAtTheBoundary) {
 TEST_F(NvmeDeviceTest, CopiesOnlyWhatPrpCannotExpress) {
   Start();
   // 512 bytes at any multiple of four.
-  TestRequest plain(BlockOp::kWrite, 0, {memory_.At(4092, 512)});
+  TestRequest plain(BlockOp::kWrite, 0, Pieces{{memory_.At(4092, 512)}});
   EXPECT_EQ(disk_->Run(plain.Set(Pattern(512, 1))), 0);
   // A gap between blocks.
-  TestRequest gap(BlockOp::kWrite, 4096, {memory_.At(8192, 512), memory_.At(20480, 1024)});
+  TestRequest gap(BlockOp::kWrite, 4096, Pieces{{memory_.At(8192, 512), memory_.At(20480, 1024)}});
   EXPECT_EQ(disk_->Run(gap.Set(Pattern(1536, 2))), 0);
   EXPECT_EQ(statistics().bounced, 0);
   EXPECT_EQ(statistics().splits, 1);
   // A gap within a block, and an odd address.
-  TestRequest within(BlockOp::kWrite, 8192, {memory_.At(40960, 100), memory_.At(50000, 412)});
+  TestRequest within(BlockOp::kWrite, 8192,
+                     Pieces{{memory_.At(40960, 100), memory_.At(50000, 412)}});
   EXPECT_EQ(disk_->Run(within.Set(Pattern(512, 3))), 0);
-  TestRequest odd(BlockOp::kWrite, 12288, {memory_.At(60001, 8192)});
+  TestRequest odd(BlockOp::kWrite, 12288, Pieces{{memory_.At(60001, 8192)}});
   EXPECT_EQ(disk_->Run(odd.Set(Pattern(8192, 4))), 0);
   EXPECT_EQ(statistics().bounced, 2);
   EXPECT_EQ(Stored(1, 0, 512), Pattern(512, 1));
   EXPECT_EQ(Stored(1, 4096, 1536), Pattern(1536, 2));
   EXPECT_EQ(Stored(1, 8192, 512), Pattern(512, 3));
   EXPECT_EQ(Stored(1, 12288, 8192), Pattern(8192, 4));
-  TestRequest back(BlockOp::kRead, 12288, {memory_.At(70001, 8192)});
+  TestRequest back(BlockOp::kRead, 12288, Pieces{{memory_.At(70001, 8192)}});
   EXPECT_EQ(disk_->Run(back), 0);
   EXPECT_EQ(back.Text(), Pattern(8192, 4));
 }
@@ -198,7 +200,7 @@ TEST_F(NvmeDeviceTest, WhatFindsNoRoomWaits) {
   for (uint32_t i = 0; i < 700; ++i) {
     const uint64_t skew = i % 3 == 0 ? 1 : 0;
     auto& request = requests.emplace_back(std::make_unique<TestRequest>(
-        BlockOp::kWrite, i * 4096, std::vector{memory_.At(i * 8192 + skew, 4096)}));
+        BlockOp::kWrite, i * 4096, Pieces{{memory_.At(i * 8192 + skew, 4096)}}));
     list.push_back(&request->Set(Pattern(4096, static_cast<char>(i))));
   }
   disk_->Run(list);
@@ -217,7 +219,7 @@ TEST_F(NvmeDeviceTest, ABatchCostsTwoDoorbells) {
   for (uint32_t i = 0; i < 32; ++i) {
     list.push_back(requests
                        .emplace_back(std::make_unique<TestRequest>(
-                           BlockOp::kRead, i * 4096, std::vector{memory_.At(i * 4096, 4096)}))
+                           BlockOp::kRead, i * 4096, Pieces{{memory_.At(i * 4096, 4096)}}))
                        .get());
   }
   disk_->Run(list);
@@ -260,9 +262,9 @@ TEST_F(NvmeDeviceTest, AReadOnlyDiskTakesNoWrites) {
     request.length = 4096;
     EXPECT_EQ(disk.Run(request), -EROFS);
   }
-  TestRequest write(BlockOp::kWrite, 0, {memory_.At(0, 4096)});
+  TestRequest write(BlockOp::kWrite, 0, Pieces{{memory_.At(0, 4096)}});
   EXPECT_EQ(disk.Run(write), -EROFS);
-  TestRequest read(BlockOp::kRead, 0, {memory_.At(0, 4096)});
+  TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
   EXPECT_EQ(disk.Run(read), 0);
 }
 
@@ -289,7 +291,7 @@ TEST_F(NvmeDeviceTest, QueuesAreGivenBack) {
   for (int i = 0; i < 10; ++i) {
     auto second = Open(1);
     ASSERT_TRUE(second->status().ok());
-    TestRequest read(BlockOp::kRead, 0, {memory_.At(0, 4096)});
+    TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
     ASSERT_EQ(second->Run(read), 0);
     if (i == 9) {
       const auto third = Open(1);
@@ -315,9 +317,9 @@ TEST_F(NvmeDeviceTest, MemoryThatTheIommuHasNoPlaceForIsPutElsewhere) {
 
 TEST_F(NvmeDeviceTest, AnEventIsTold) {
   Start();
-  model_->SendAsyncEvent(0x00010100);  // SMART
+  model_->SendAsyncEvent(0x00020001);  // SMART
   ASSERT_TRUE(testing::SpinUntil([&] { return Logged("a health warning"); }));
-  model_->SendAsyncEvent(0x00010100);
+  model_->SendAsyncEvent(0x00020001);
   ASSERT_TRUE(testing::SpinUntil([&] {
     return std::ranges::count_if(log_.lines(), [](const std::string& line) {
              return line.find("a health warning") != std::string::npos;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <gmock/gmock.h>
+#include <map>
 #include <memory>
 #include <string>
 #include <sys/mman.h>
@@ -21,8 +22,8 @@ class DmaMemory {
   static constexpr uint64_t kGuestAddress = 0x100000;
 
   DmaMemory()
-      : host_(static_cast<std::byte*>(mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
+      : host_(static_cast<std::byte*>(
+            mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
   ~DmaMemory() { munmap(host_, kSize); }
   DmaMemory(const DmaMemory&) = delete;
 
@@ -52,14 +53,14 @@ class NvmeTest : public ::testing::Test {
     Connect();
   }
   void Connect() {
-    auto controller =
-        CreateNvmeController(model_->Attach(), {.timeout = kTimeout}, Logger(&log_));
+    auto controller = CreateNvmeController(model_->Attach(), {.timeout = kTimeout}, Logger(&log_));
     ASSERT_TRUE(controller.ok()) << controller.status();
     controller_ = *std::move(controller);
     disk_ = Open(1);
     ASSERT_TRUE(disk_->status().ok()) << disk_->status();
   }
-  std::unique_ptr<TestDisk> Open(uint32_t nsid, IoThread::Waiter waiter = IoThread::Waiter::kEpoll) {
+  std::unique_ptr<TestDisk> Open(uint32_t nsid,
+                                 IoThread::Waiter waiter = IoThread::Waiter::kEpoll) {
     absl::StatusOr<std::unique_ptr<NvmeDevice>> device =
         NvmeDevice::Create(controller_, {.namespace_id = nsid});
     if (!device.ok()) return std::make_unique<TestDisk>(device.status(), waiter);
@@ -76,7 +77,8 @@ class NvmeTest : public ::testing::Test {
   }
   void TearDown() override {
     Disconnect();
-    if (model_ != nullptr) EXPECT_THAT(model_->violations(), ::testing::IsEmpty());
+    if (model_ == nullptr) return;
+    EXPECT_THAT(model_->violations(), ::testing::IsEmpty());
   }
 
   NvmeStatistics statistics(uint32_t nsid = 1) { return devices_[nsid]->statistics(); }

@@ -49,7 +49,13 @@ class TempFile {
   UniqueFd fd_;
 };
 
+// Memory that a test has chosen.
+struct Pieces {
+  std::vector<Segment> list;
+};
+
 // A request over pieces of aligned memory; `skew` bytes into it, to miss every alignment.
+
 class TestRequest : public BlockRequest {
  public:
   TestRequest(BlockOp what, uint64_t where, std::vector<uint32_t> lengths = {}, size_t skew = 0)
@@ -64,9 +70,8 @@ class TestRequest : public BlockRequest {
     }
     Prepare();
   }
-  // Over memory of the test's own.
-  TestRequest(BlockOp what, uint64_t where, std::vector<Segment> pieces)
-      : BlockRequest{.op = what, .offset = where}, list_(std::move(pieces)) {
+  TestRequest(BlockOp what, uint64_t where, Pieces pieces)
+      : BlockRequest{.op = what, .offset = where}, list_(std::move(pieces.list)) {
     Prepare();
   }
   TestRequest(const TestRequest&) = delete;

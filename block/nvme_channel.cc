@@ -64,16 +64,53 @@ NvmeChannel::~NvmeChannel() {
 
 void NvmeChannel::Submit(BlockRequest& request) {
   // Behind those that wait already: nobody is overtaken for ever.
-  if (frozen_ || free_ == nullptr || !unfinished_.empty() || !waiting_.empty()) [[unlikely]] {
-    if (failed_) return FinishLater(request, -EIO);
-    waiting_.Push(request);
-    return;
-  }
+  if (must_wait_ || free_ == nullptr) [[unlikely]]
+    return Wait(request);
+  if (FillPages(*free_, request)) [[likely]]
+    return Send(TakeSlot(request, nullptr));
   Start(request);
 }
 
+[[gnu::noinline]] void NvmeChannel::Wait(BlockRequest& request) {
+  if (failed_) return FinishLater(request, -EIO);
+  waiting_.Push(request);
+  must_wait_ = true;
+}
+
+// Most requests: one segment, in two pages at most, which takes neither a list nor a loop. False if
+// this is no such one; Start does them all.
+inline bool NvmeChannel::FillPages(Slot& slot, const BlockRequest& request) {
+  if (request.op > BlockOp::kWrite || request.segments.size() != 1) return false;
+  const Segment& segment = request.segments.front();
+  const uint64_t length = segment.length;
+  const uint64_t offset = request.offset;
+  const uint64_t iova = reinterpret_cast<uint64_t>(segment.host) + offsets_[segment.region];
+  const uint64_t end = (iova & (nvme::kPageSize - 1)) + length;
+  const bool simple = (iova & 3) == 0 && length != 0 && end <= uint64_t{2} * nvme::kPageSize &&
+                      ((offset | length) & (ns_.block_size - 1)) == 0 && length <= ns_.info.size &&
+                      offset <= ns_.info.size - length && ns_.boundary == 0;
+  const bool write = request.op == BlockOp::kWrite;
+  if (!simple || (write && ns_.info.read_only)) return false;
+  nvme::Command& command = slot.command;
+  command.opcode = static_cast<uint8_t>(write ? nvme::IoOp::kWrite : nvme::IoOp::kRead);
+  command.prp1 = iova;
+  command.prp2 = end > nvme::kPageSize ? (iova | (nvme::kPageSize - 1)) + 1 : 0;
+  FillRange(command, offset, length,
+            write && request.durable && ns_.volatile_cache ? nvme::kForceUnitAccess : 0);
+  return true;
+}
+
+// Of a read, a write or a write of zeroes.
+inline void NvmeChannel::FillRange(nvme::Command& command, uint64_t offset, uint64_t bytes,
+                                   uint32_t control) const {
+  const uint64_t start = offset >> block_shift_;
+  command.cdw10 = static_cast<uint32_t>(start);
+  command.cdw11 = static_cast<uint32_t>(start >> 32);
+  command.cdw12 = control | static_cast<uint32_t>((bytes >> block_shift_) - 1);
+}
+
 // There is a slot.
-void NvmeChannel::Start(BlockRequest& request) {
+[[gnu::noinline]] void NvmeChannel::Start(BlockRequest& request) {
   if (request.op == BlockOp::kFlush) return StartFlush(request, nullptr);
   const bool moves_data = request.op == BlockOp::kRead || request.op == BlockOp::kWrite;
   const uint64_t length = moves_data ? TotalLength(request.segments) : request.length;
@@ -101,7 +138,7 @@ void NvmeChannel::StartTransfer(BlockRequest& request, uint64_t length) {
     SendPiece(transfer, bytes);
     if (SendPieces(transfer)) return;
   }
-  transfer.waits = true;
+  transfer.waits = must_wait_ = true;
   unfinished_.Push(transfer);
 }
 
@@ -151,17 +188,16 @@ void NvmeChannel::SendPiece(Transfer& transfer, uint32_t bytes) {
 }
 
 // With the slots and buffers that have become free.
-void NvmeChannel::GoOn() {
-  while (!unfinished_.empty() && !frozen_) {
+[[gnu::noinline]] void NvmeChannel::GoOn() {
+  while (!unfinished_.empty()) {
     Transfer& transfer = *unfinished_.front();
     if (!SendPieces(transfer)) return;
     unfinished_.Pop();
     transfer.waits = false;
     if (transfer.in_flight == 0) FinishTransfer(transfer);  // one that has failed meanwhile
   }
-  while (!waiting_.empty() && unfinished_.empty() && free_ != nullptr && !frozen_) {
-    Start(*waiting_.Pop());
-  }
+  while (!waiting_.empty() && unfinished_.empty() && free_ != nullptr) Start(*waiting_.Pop());
+  must_wait_ = !waiting_.empty() || !unfinished_.empty();
 }
 
 // The slot's next command: as much of a transfer as one takes. 0: none, until a bounce buffer is
@@ -187,12 +223,9 @@ uint32_t NvmeChannel::FillTransfer(Slot& slot, const BlockRequest& request,
   if (request.durable && request.op != BlockOp::kRead && ns_.volatile_cache) {
     control |= nvme::kForceUnitAccess;
   }
-  const uint64_t start = offset >> block_shift_;
   command.prp1 = data.prp1;
   command.prp2 = data.prp2;
-  command.cdw10 = static_cast<uint32_t>(start);
-  command.cdw11 = static_cast<uint32_t>(start >> 32);
-  command.cdw12 = control | ((data.bytes >> block_shift_) - 1);
+  FillRange(command, offset, data.bytes, control);
   return data.bytes;
 }
 
@@ -236,7 +269,7 @@ void NvmeChannel::FillDiscard(Slot& slot, uint64_t offset, uint64_t bytes) {
   command.cdw12 = 0;
 }
 
-NvmeChannel::Slot& NvmeChannel::TakeSlot(BlockRequest& request, Transfer* transfer) {
+inline NvmeChannel::Slot& NvmeChannel::TakeSlot(BlockRequest& request, Transfer* transfer) {
   Slot& slot = *free_;
   free_ = slot.next_free;
   slot.request = &request;
@@ -247,8 +280,9 @@ NvmeChannel::Slot& NvmeChannel::TakeSlot(BlockRequest& request, Transfer* transf
   return slot;
 }
 
-void NvmeChannel::Send(Slot& slot) {
-  if (frozen_) return;  // Thaw does
+inline void NvmeChannel::Send(Slot& slot) {
+  if (frozen_) [[unlikely]]
+    return;  // Thaw does
   const size_t index = IndexOf(slot);
   slot.command.id = static_cast<uint16_t>(slot.generation << 8 | index);
   ++slot.sends;
@@ -278,7 +312,7 @@ void NvmeChannel::Reap() {
     masked_ = true;
   }
   reaped_ = true;
-  GoOn();
+  if (must_wait_) GoOn();
 }
 
 // No more than a ring's worth.
@@ -288,7 +322,7 @@ void NvmeChannel::TakeCompletions() {
   }
 }
 
-void NvmeChannel::Complete(const nvme::Completion& completion) {
+inline void NvmeChannel::Complete(const nvme::Completion& completion) {
   const size_t index = completion.id & 0xff;
   if (index >= slots_.size() || !slots_[index].in_flight ||
       slots_[index].generation != completion.id >> 8) [[unlikely]] {
@@ -300,31 +334,38 @@ void NvmeChannel::Complete(const nvme::Completion& completion) {
   const nvme::Status status = nvme::StatusOf(completion.status);
   if ((status & nvme::kStatusCode) == 0) [[likely]]
     return Finish(slot, 0);
-  if ((status & nvme::kDoNotRetry) == 0 && slot.sends < kMostSends) {
-    counters_.resent.Add();
-    return Send(slot);
-  }
-  Finish(slot, ErrnoOf(status));
+  CompleteWithError(slot, status);
 }
 
-void NvmeChannel::Finish(Slot& slot, int result) {
+[[gnu::noinline]] void NvmeChannel::CompleteWithError(Slot& slot, nvme::Status status) {
+  if ((status & nvme::kDoNotRetry) != 0 || slot.sends >= kMostSends) {
+    return Finish(slot, ErrnoOf(status));
+  }
+  counters_.resent.Add();
+  Send(slot);
+}
+
+inline void NvmeChannel::Finish(Slot& slot, int result) {
   slot.in_flight = false;
   queue_.sent_at(IndexOf(slot)).store(0, std::memory_order_relaxed);
-  BlockRequest& request = *slot.request;
-  if (slot.bounce != nullptr) [[unlikely]] {
-    if (request.op == BlockOp::kRead && result == 0) {
-      CopyToSegments(request.segments, slot.bounce_cursor, {slot.bounce, slot.bytes});
-    }
-    free_bounces_.push_back(std::exchange(slot.bounce, nullptr));
-  }
+  if (slot.bounce != nullptr) [[unlikely]]
+    GiveBackBounce(slot, result);
   slot.next_free = free_;
   free_ = &slot;
   if (slot.transfer != nullptr) [[unlikely]]
     return PieceIsDone(*slot.transfer, result);
-  FinishRequest(request, result);
+  FinishRequest(*slot.request, result);
 }
 
-void NvmeChannel::PieceIsDone(Transfer& transfer, int result) {
+[[gnu::noinline]] void NvmeChannel::GiveBackBounce(Slot& slot, int result) {
+  const BlockRequest& request = *slot.request;
+  if (request.op == BlockOp::kRead && result == 0) {
+    CopyToSegments(request.segments, slot.bounce_cursor, {slot.bounce, slot.bytes});
+  }
+  free_bounces_.push_back(std::exchange(slot.bounce, nullptr));
+}
+
+[[gnu::noinline]] void NvmeChannel::PieceIsDone(Transfer& transfer, int result) {
   --transfer.in_flight;
   if (result < 0 && transfer.result == 0) {
     transfer.result = result;
@@ -345,7 +386,7 @@ void NvmeChannel::FinishTransfer(Transfer& transfer) {
   FinishRequest(request, result);
 }
 
-void NvmeChannel::FinishRequest(BlockRequest& request, int result) {
+inline void NvmeChannel::FinishRequest(BlockRequest& request, int result) {
   if (request.op == BlockOp::kFlush && cache_lost_.load(std::memory_order_relaxed)) result = -EIO;
   if (result < 0) counters_.errors.Add();
   request.result = result;
@@ -378,7 +419,7 @@ void NvmeChannel::LetInterruptsThrough() {
 }
 
 void NvmeChannel::Freeze() {
-  frozen_ = true;
+  frozen_ = must_wait_ = true;
 }
 
 template <typename GiveUp>
@@ -405,7 +446,7 @@ void NvmeChannel::Thaw() {
 }
 
 void NvmeChannel::Fail() {
-  frozen_ = failed_ = true;
+  frozen_ = failed_ = must_wait_ = true;
   TakeCompletions();
   GiveUpIf([](const Slot&) { return true; });
   while (Transfer* transfer = unfinished_.Pop()) {

@@ -115,6 +115,9 @@ class NvmeChannel final : public BlockChannel {
 
   explicit NvmeChannel(const Parts& parts);
 
+  void Wait(BlockRequest& request);
+  bool FillPages(Slot& slot, const BlockRequest& request);
+  void FillRange(nvme::Command& command, uint64_t offset, uint64_t bytes, uint32_t control) const;
   void Start(BlockRequest& request);
   int Check(const BlockRequest& request, uint64_t length) const;
   void StartTransfer(BlockRequest& request, uint64_t length);
@@ -138,6 +141,8 @@ class NvmeChannel final : public BlockChannel {
   void Reap();
   void TakeCompletions();
   void Complete(const nvme::Completion& completion);
+  void CompleteWithError(Slot& slot, nvme::Status status);
+  void GiveBackBounce(Slot& slot, int result);
   void Finish(Slot& slot, int result);
   void PieceIsDone(Transfer& transfer, int result);
   void FinishTransfer(Transfer& transfer);
@@ -162,6 +167,7 @@ class NvmeChannel final : public BlockChannel {
   NvmeRing ring_;
   bool frozen_ = true;
   bool failed_ = false;
+  bool must_wait_ = true;  // what is submitted: frozen, or behind others
   bool masked_ = false;
   bool reaped_ = false;  // since the interrupt was last let through
   Slot* free_ = nullptr;

@@ -15,8 +15,9 @@ using testing::RunOn;
 
 // A thread as disks have it. Null where io_uring cannot be had, and the benchmark fails: figures of
 // what it would fall back to would be others.
-inline std::unique_ptr<IoThread> StartIoThread(benchmark::State& state) {
-  auto io_thread = IoThread::Start("benchmark", IoThread::Waiter::kUring);
+inline std::unique_ptr<IoThread> StartIoThread(benchmark::State& state,
+                                               PollKind poll = PollKind::kNever) {
+  auto io_thread = IoThread::Start("benchmark", IoThread::Waiter::kUring, {.poll = {.kind = poll}});
   if (io_thread.ok()) return *std::move(io_thread);
   state.SkipWithError(std::string(io_thread.status().message()).c_str());
   return nullptr;

@@ -290,6 +290,7 @@ TEST_F(NvmeFaultTest, AfterAPauseTimeIsStillKept) {
 
 TEST_F(NvmeFaultTest, AQueueThatCannotBeMadeFails) {
   Start();
+  EXPECT_EQ(Write(), 0);  // so its queue is there
   model_->Add({.kind = Kind::kStatus,
                .admin = true,
                .opcode = static_cast<uint8_t>(nvme::AdminOp::kCreateSq),

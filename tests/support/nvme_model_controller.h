@@ -27,7 +27,6 @@ class NvmeModelController {
   void WriteRegister(uint64_t offset, uint32_t value);
 
   absl::Status ResetFunction();
-  void Attached();
   void Detached();
   void PowerCut(std::optional<uint64_t> seed);
   void Unplug();

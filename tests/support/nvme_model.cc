@@ -16,9 +16,7 @@ class NvmeModelDevice final : public PciDevice {
   explicit NvmeModelDevice(NvmeModelMachine& machine)
       : machine_(machine),
         name_(Locked(machine_)->config().name),
-        ranges_(Locked(machine_)->config().iova_ranges) {
-    Locked(machine_)->Attached();
-  }
+        ranges_(Locked(machine_)->config().iova_ranges) {}
   ~NvmeModelDevice() override {
     Locked(machine_)->Detached();
     machine_.SetAttached(false);
@@ -163,6 +161,15 @@ std::vector<std::string> NvmeModel::violations() const {
 
 std::vector<NvmeModelExecuted> NvmeModel::log() const {
   return Locked(*machine_)->record().log;
+}
+
+size_t NvmeModel::executed(nvme::IoOp op, uint64_t start, uint32_t nsid) const {
+  const Locked locked(*machine_);
+  const auto& log = locked->record().log;
+  return static_cast<size_t>(std::count_if(log.begin(), log.end(), [&](const auto& one) {
+    return one.queue != 0 && one.opcode == static_cast<uint8_t>(op) && one.nsid == nsid &&
+           one.start == start && one.status == nvme::kSuccess;
+  }));
 }
 
 void NvmeModel::ClearLog() {

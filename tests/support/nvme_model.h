@@ -154,6 +154,8 @@ class NvmeModel {
   // What the driver must not have done, in its order.
   std::vector<std::string> violations() const;
   std::vector<NvmeModelExecuted> log() const;
+  // How often such a command was, with success.
+  size_t executed(nvme::IoOp op, uint64_t start, uint32_t nsid = 1) const;
   void ClearLog();
   NvmeModelCounters counters() const;
 

@@ -27,13 +27,8 @@ uint32_t TypeOf(uint32_t event) {
 }  // namespace
 
 NvmeModelAdmin::NvmeModelAdmin(const NvmeModelConfig& config, NvmeModelMemory& memory,
-                               NvmeModelQueues& queues, NvmeModelIo& io, NvmeModelRecord& record)
-    : config_(config),
-      memory_(memory),
-      queues_(queues),
-      io_(io),
-      record_(record),
-      granted_(config.queues) {}
+                               NvmeModelQueues& queues, NvmeModelIo& io)
+    : config_(config), memory_(memory), queues_(queues), io_(io), granted_(config.queues) {}
 
 void NvmeModelAdmin::Reset() {
   granted_ = config_.queues;

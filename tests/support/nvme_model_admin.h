@@ -25,7 +25,7 @@ struct NvmeModelOutcome {
 class NvmeModelAdmin {
  public:
   NvmeModelAdmin(const NvmeModelConfig& config, NvmeModelMemory& memory, NvmeModelQueues& queues,
-                 NvmeModelIo& io, NvmeModelRecord& record);
+                 NvmeModelIo& io);
 
   void Reset();
   NvmeModelOutcome Execute(const nvme::Command& command);
@@ -52,7 +52,6 @@ class NvmeModelAdmin {
   NvmeModelMemory& memory_;
   NvmeModelQueues& queues_;
   NvmeModelIo& io_;
-  NvmeModelRecord& record_;
   uint16_t granted_;
   uint32_t event_config_ = 0;
   std::deque<uint16_t> event_requests_;  // their identifiers

@@ -228,15 +228,12 @@ absl::Status NvmeModelController::ResetFunction() {
   return absl::OkStatus();
 }
 
-void NvmeModelController::Attached() {
-  queues_.RenewRegisters();
-}
-
 void NvmeModelController::Detached() {
   WriteConfig(4, 2, 0);
   if (!ResetFunction().ok()) ForgetAll();  // without the bus it can do nothing of it
   memory_.UnmapAll();
   vectors_.Clear();
+  queues_.RenewRegisters();
 }
 
 void NvmeModelController::PowerCut(std::optional<uint64_t> seed) {

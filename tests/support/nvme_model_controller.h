@@ -27,7 +27,6 @@ class NvmeModelController {
   void WriteRegister(uint64_t offset, uint32_t value);
 
   absl::Status ResetFunction();
-  void Attached();
   void Detached();
   void PowerCut(std::optional<uint64_t> seed);
   void Unplug();
@@ -66,7 +65,7 @@ class NvmeModelController {
   NvmeModelVectors vectors_{config_, record_};
   NvmeModelQueues queues_{config_, memory_, vectors_, record_};
   NvmeModelIo io_{config_, memory_};
-  NvmeModelAdmin admin_{config_, memory_, queues_, io_, record_};
+  NvmeModelAdmin admin_{config_, memory_, queues_, io_};
   NvmeModelWork work_{config_, queues_, admin_, io_, record_};
 
   uint16_t command_ = 0;  // of configuration space

@@ -37,7 +37,7 @@ void NvmeModelMachine::Loop() {
   while (!stop_.load(std::memory_order_relaxed)) {
     const bool idle = !controller_.Turn() && !busy_;
     idle_turns = idle ? idle_turns + 1 : 0;
-    if (controller_.IsWaitingForTime()) idle_turns = std::min(idle_turns, kBusyTurns - 1);
+    if (controller_.IsWaitingForTime()) idle_turns = std::min(idle_turns, kYieldTurns - 1);
     if (idle_turns == kBusyTurns && !controller_.FallAsleep()) idle_turns = 0;
     if (idle_turns < kBusyTurns && waiting_.load(std::memory_order_relaxed) == 0) continue;
     lock.unlock();

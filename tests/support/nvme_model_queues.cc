@@ -165,7 +165,10 @@ bool NvmeModelQueues::LookAtShadow(NvmeModelQueue& queue, uint32_t doorbell) {
   if (shadow == nullptr) return false;
   ++record_.counters.shadow_checks;
   const uint32_t value = LoadAcquire(shadow);
-  return value != queue.index && Move(queue, doorbell, value);
+  if (value == queue.index || value == queue.refused) return false;
+  const bool moved = Move(queue, doorbell, value);
+  queue.refused = moved ? std::nullopt : std::optional(value);
+  return moved;
 }
 
 void NvmeModelQueues::RegisterWritten(NvmeModelQueue& queue, uint32_t doorbell, uint32_t value) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +24,7 @@ struct NvmeModelQueue {
   uint32_t index = 0;
   uint32_t limit = 0;  // as far as the index may go now: there is no room, or no entry, behind it
   uint64_t moved = 0;  // ever
+  std::optional<uint32_t> refused = {};  // a shadow's value, until there is another
   // When the register was written last.
   uint32_t written = 0;
   uint64_t moved_at_written = 0;
@@ -56,7 +58,7 @@ class NvmeModelQueues {
   NvmeModelQueues(const NvmeModelConfig& config, NvmeModelMemory& memory, NvmeModelVectors& vectors,
                   NvmeModelRecord& record);
 
-  // For whoever attaches: the memory of all doorbells, new each time.
+  // What was mapped of them is mapped no longer.
   void RenewRegisters();
   uint32_t* registers() const { return registers_.get(); }
   // Whole pages, as a BAR has.

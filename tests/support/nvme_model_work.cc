@@ -30,13 +30,14 @@ bool NvmeModelWork::Run() {
 
 bool NvmeModelWork::Fetch() {
   bool found = false;
-  // By place: a command may delete queues, and make new ones.
-  for (size_t i = 0; i < queues_.submissions().size(); ++i) {
+  // Admin commands, of queue 0, come last: an Abort finds what was sent before it, and nobody
+  // looks at a queue that one of them has deleted.
+  for (size_t i = queues_.submissions().size(); i-- > 0;) {
+    NvmeModelSubmissionQueue& queue = *queues_.submissions()[i];
     nvme::Command command;
-    while (!end_ && i < queues_.submissions().size() &&
-           queues_.Fetch(*queues_.submissions()[i], command)) {
+    while (!end_ && queues_.Fetch(queue, command)) {
       found = true;
-      Take(*queues_.submissions()[i], command);
+      Take(queue, command);
     }
   }
   return found;

@@ -47,6 +47,7 @@ class NvmeTestDriver {
     munmap(memory_, kMemory);
   }
 
+  const absl::Status& mapped() const { return mapped_; }
   static uint64_t Iova(uint64_t page, uint64_t offset = 0) {
     return kIova + page * nvme::kPageSize + offset;
   }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <poll.h>
 #include <utility>
 
@@ -59,8 +60,8 @@ absl::StatusOr<std::unique_ptr<NvmeAdmin>> NvmeAdmin::Create(PciDevice& device, 
   RINGSIDE_ASSIGN_OR_RETURN(std::byte * doorbells,
                             device.MapBar(kBar, nvme::kDoorbells, 2 * uint64_t{stride}));
   auto* registers = reinterpret_cast<uint32_t*>(doorbells);
-  const auto entries =
-      static_cast<uint16_t>(std::min<uint32_t>(kEntries, capabilities.max_queue_entries()));
+  const auto entries = static_cast<uint16_t>(
+      std::min<uint32_t>(kEntries, std::bit_floor(capabilities.max_queue_entries())));
   admin->ring_ = NvmeRing({.submissions = admin->memory().submissions.data(),
                            .completions = admin->memory().completions.data(),
                            .entries = entries,
@@ -187,8 +188,8 @@ absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command) {
 
 // An event is heard on the way.
 bool NvmeAdmin::TakeCompletion(nvme::Completion& completion) {
-  while (ring_.HasCompletion()) {
-    completion = ring_.Pop();
+  while (const nvme::Completion* next = ring_.Pop()) {
+    completion = *next;
     ring_.Acknowledge();
     if (completion.id != kEventId) return true;
     const auto heard = std::exchange(heard_, nullptr);

@@ -16,6 +16,8 @@ int ErrnoOf(nvme::Status status) {
       return -ENOSPC;
     case nvme::kInvalidOpcode:
       return -EOPNOTSUPP;
+    case nvme::kLbaOutOfRange:
+      return -EINVAL;
     default:
       return -EIO;
   }
@@ -43,12 +45,14 @@ NvmeChannel::NvmeChannel(const Parts& parts)
       queue_(parts.queue),
       ns_(parts.ns),
       counters_(parts.counters),
-      offsets_(parts.offsets),
+      offsets_(parts.offsets.data()),
+      watch_(parts.queue.parts().watch),
+      vector_control_(parts.queue.parts().vector_control),
       cache_lost_(parts.cache_lost),
       block_shift_(static_cast<unsigned>(std::countr_zero(parts.ns.block_size))),
-      ring_(MakeRing(parts.queue)),
-      slots_(parts.queue.parts().entries - size_t{1}) {
-  for (Slot& slot : slots_) {
+      ring_(MakeRing(parts.queue)) {
+  const size_t in_flight = queue_.parts().entries - size_t{1};
+  for (Slot& slot : std::span(slots_).first(in_flight)) {
     slot.command.nsid = ns_.id;
     slot.next_free = free_;
     free_ = &slot;
@@ -78,7 +82,7 @@ void NvmeChannel::Submit(BlockRequest& request) {
 }
 
 // Most requests: one segment, in two pages at most, which takes neither a list nor a loop. False if
-// this is no such one; Start does them all.
+// this is no such one; Start does them all. What is beyond the end the controller refuses.
 inline bool NvmeChannel::FillPages(Slot& slot, const BlockRequest& request) {
   if (request.op > BlockOp::kWrite || request.segments.size() != 1) return false;
   const Segment& segment = request.segments.front();
@@ -87,8 +91,7 @@ inline bool NvmeChannel::FillPages(Slot& slot, const BlockRequest& request) {
   const uint64_t iova = reinterpret_cast<uint64_t>(segment.host) + offsets_[segment.region];
   const uint64_t end = (iova & (nvme::kPageSize - 1)) + length;
   const bool simple = (iova & 3) == 0 && length != 0 && end <= uint64_t{2} * nvme::kPageSize &&
-                      ((offset | length) & (ns_.block_size - 1)) == 0 && length <= ns_.info.size &&
-                      offset <= ns_.info.size - length && ns_.boundary == 0;
+                      ((offset | length) & (ns_.block_size - 1)) == 0 && ns_.boundary == 0;
   const bool write = request.op == BlockOp::kWrite;
   if (!simple || (write && ns_.info.read_only)) return false;
   nvme::Command& command = slot.command;
@@ -274,20 +277,22 @@ inline NvmeChannel::Slot& NvmeChannel::TakeSlot(BlockRequest& request, Transfer*
   free_ = slot.next_free;
   slot.request = &request;
   slot.transfer = transfer;
-  slot.in_flight = true;
   slot.aborted = false;
   slot.sends = 0;
   return slot;
 }
 
-inline void NvmeChannel::Send(Slot& slot) {
-  if (frozen_) [[unlikely]]
-    return;  // Thaw does
+void NvmeChannel::Send(Slot& slot) {
+  if (!frozen_) return SendNow(slot);
+  slot.command.id = static_cast<uint16_t>(IndexOf(slot));  // in flight, so Thaw sends it
+}
+
+inline void NvmeChannel::SendNow(Slot& slot) {
   const size_t index = IndexOf(slot);
-  slot.command.id = static_cast<uint16_t>(slot.generation << 8 | index);
+  slot.command.id = static_cast<uint16_t>(++slot.generation << 8 | index);
   ++slot.sends;
   counters_.commands.Add();
-  queue_.sent_at(index).store(queue_.parts().watch.tick.load(std::memory_order_relaxed),
+  queue_.sent_at(index).store(watch_.tick.load(std::memory_order_relaxed),
                               std::memory_order_relaxed);
   ring_.Push(slot.command);
   io_thread_.AtSubmit(doorbell_hook_);
@@ -297,7 +302,7 @@ void NvmeChannel::RingDoorbell() {
   if (frozen_) return;
   if (ring_.Submit()) counters_.doorbells.Add();
   // No fence: see NvmeController::Rest.
-  if (queue_.parts().watch.asleep.load(std::memory_order_relaxed)) [[unlikely]] {
+  if (watch_.asleep.load(std::memory_order_relaxed)) [[unlikely]] {
     queue_.parts().control.Signal();
   }
 }
@@ -307,8 +312,8 @@ void NvmeChannel::Reap() {
   if (ring_.Acknowledge()) counters_.doorbells.Add();
   // The second time since the thread last slept: so it looks, and whoever looks needs no interrupt.
   // One that comes once a sleep is cheaper than two writes to the device.
-  if (reaped_ && !masked_ && queue_.parts().vector_control != nullptr) {
-    StoreRelease(queue_.parts().vector_control, uint32_t{1});
+  if (reaped_ && !masked_ && vector_control_ != nullptr) {
+    StoreRelease(vector_control_, uint32_t{1});
     masked_ = true;
   }
   reaped_ = true;
@@ -316,38 +321,39 @@ void NvmeChannel::Reap() {
 }
 
 // No more than a ring's worth.
-void NvmeChannel::TakeCompletions() {
-  for (unsigned taken = 0; taken < ring_.entries() && ring_.HasCompletion(); ++taken) {
-    Complete(ring_.Pop());
+inline void NvmeChannel::TakeCompletions() {
+  for (unsigned left = ring_.entries(); left > 0; --left) {
+    const nvme::Completion* completion = ring_.Pop();
+    if (completion == nullptr) return;
+    Complete(*completion);
   }
 }
 
 inline void NvmeChannel::Complete(const nvme::Completion& completion) {
   const size_t index = completion.id & 0xff;
-  if (index >= slots_.size() || !slots_[index].in_flight ||
-      slots_[index].generation != completion.id >> 8) [[unlikely]] {
+  if (index >= slots_.size() || slots_[index].command.id != completion.id) [[unlikely]] {
     counters_.stray_completions.Add();
     return;
   }
   Slot& slot = slots_[index];
-  ++slot.generation;
   const nvme::Status status = nvme::StatusOf(completion.status);
   if ((status & nvme::kStatusCode) == 0) [[likely]]
-    return Finish(slot, 0);
-  CompleteWithError(slot, status);
+    return Finish(slot, index, 0);
+  CompleteWithError(slot, index, status);
 }
 
-[[gnu::noinline]] void NvmeChannel::CompleteWithError(Slot& slot, nvme::Status status) {
+[[gnu::noinline]] void NvmeChannel::CompleteWithError(Slot& slot, size_t index,
+                                                      nvme::Status status) {
   if ((status & nvme::kDoNotRetry) != 0 || slot.sends >= kMostSends) {
-    return Finish(slot, ErrnoOf(status));
+    return Finish(slot, index, ErrnoOf(status));
   }
   counters_.resent.Add();
   Send(slot);
 }
 
-inline void NvmeChannel::Finish(Slot& slot, int result) {
-  slot.in_flight = false;
-  queue_.sent_at(IndexOf(slot)).store(0, std::memory_order_relaxed);
+inline void NvmeChannel::Finish(Slot& slot, size_t index, int result) {
+  slot.command.id = Slot::kNone;
+  queue_.sent_at(index).store(0, std::memory_order_relaxed);
   if (slot.bounce != nullptr) [[unlikely]]
     GiveBackBounce(slot, result);
   slot.next_free = free_;
@@ -415,7 +421,7 @@ void NvmeChannel::LetInterruptsThrough() {
   if (!masked_) return;
   masked_ = false;
   // What came meanwhile is pending in the device, and signalled now.
-  StoreRelease(queue_.parts().vector_control, uint32_t{0});
+  StoreRelease(vector_control_, uint32_t{0});
 }
 
 void NvmeChannel::Freeze() {
@@ -425,9 +431,7 @@ void NvmeChannel::Freeze() {
 template <typename GiveUp>
 void NvmeChannel::GiveUpIf(GiveUp give_up) {
   for (Slot& slot : slots_) {
-    if (!slot.in_flight || !give_up(slot)) continue;
-    ++slot.generation;
-    Finish(slot, -EIO);
+    if (slot.in_flight() && give_up(slot)) Finish(slot, IndexOf(slot), -EIO);
   }
 }
 
@@ -438,7 +442,7 @@ void NvmeChannel::Thaw() {
   frozen_ = false;
   ring_.Restart();
   for (Slot& slot : slots_) {
-    if (!slot.in_flight) continue;
+    if (!slot.in_flight()) continue;
     counters_.resent.Add();
     Send(slot);
   }
@@ -460,7 +464,7 @@ NvmeChannel::Overdue NvmeChannel::FindOverdue(uint32_t now, uint32_t limit) {
   if (completions_.HasWork()) Reap();
   for (Slot& slot : slots_) {
     std::atomic<uint32_t>& sent_at = queue_.sent_at(IndexOf(slot));
-    if (!slot.in_flight || now - sent_at.load(std::memory_order_relaxed) <= limit) continue;
+    if (!slot.in_flight() || now - sent_at.load(std::memory_order_relaxed) <= limit) continue;
     counters_.timeouts.Add();
     if (slot.aborted) return {.remedy = Remedy::kReset};
     slot.aborted = true;

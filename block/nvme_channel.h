@@ -84,13 +84,15 @@ class NvmeChannel final : public BlockChannel {
   };
 
   struct alignas(64) Slot {
-    nvme::Command command = {};
+    bool in_flight() const { return command.id != kNone; }
+
+    static constexpr uint16_t kNone = 0xffff;
+    nvme::Command command = {.id = kNone};
     BlockRequest* request = nullptr;
     Transfer* transfer = nullptr;  // null: the command is all of the request
     std::byte* bounce = nullptr;   // null: not copied
     SegmentCursor bounce_cursor;   // from where on
     uint32_t bytes = 0;
-    bool in_flight = false;
     bool aborted = false;
     uint8_t sends = 0;
     uint8_t generation = 0;
@@ -137,13 +139,14 @@ class NvmeChannel final : public BlockChannel {
 
   Slot& TakeSlot(BlockRequest& request, Transfer* transfer);
   void Send(Slot& slot);
+  void SendNow(Slot& slot);
   void RingDoorbell();
   void Reap();
   void TakeCompletions();
   void Complete(const nvme::Completion& completion);
-  void CompleteWithError(Slot& slot, nvme::Status status);
+  void CompleteWithError(Slot& slot, size_t index, nvme::Status status);
   void GiveBackBounce(Slot& slot, int result);
-  void Finish(Slot& slot, int result);
+  void Finish(Slot& slot, size_t index, int result);
   void PieceIsDone(Transfer& transfer, int result);
   void FinishTransfer(Transfer& transfer);
   void FinishRequest(BlockRequest& request, int result);
@@ -161,7 +164,9 @@ class NvmeChannel final : public BlockChannel {
   NvmeQueue& queue_;
   const NvmeNamespace& ns_;
   NvmeCounters& counters_;
-  const IovaOffsets& offsets_;
+  const uint64_t* const offsets_;  // IovaOffsets
+  NvmeWatch& watch_;
+  uint32_t* const vector_control_;  // may be null
   const std::atomic<bool>& cache_lost_;
   const unsigned block_shift_;
   NvmeRing ring_;
@@ -178,7 +183,7 @@ class NvmeChannel final : public BlockChannel {
   HookTo<NvmeChannel, &NvmeChannel::RingDoorbell> doorbell_hook_{*this};
   HookTo<NvmeChannel, &NvmeChannel::RunFinished> finished_hook_{*this};
   Completions completions_{*this};
-  std::vector<Slot> slots_;
+  std::array<Slot, NvmeQueue::kSlots> slots_;
   SlabPool<Transfer> transfers_;
 };
 

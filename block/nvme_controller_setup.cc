@@ -37,8 +37,8 @@ absl::Status NvmeController::SetUp() {
   RINGSIDE_ASSIGN_OR_RETURN(admin_,
                             NvmeAdmin::Create(*device_, space_, interrupts_[0], settings_.timeout));
   RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
-  queue_entries_ = static_cast<uint16_t>(
-      std::min<uint32_t>(NvmeQueue::kEntries, admin_->capabilities().max_queue_entries()));
+  queue_entries_ = static_cast<uint16_t>(std::min<uint32_t>(
+      NvmeQueue::kEntries, std::bit_floor(admin_->capabilities().max_queue_entries())));
   RINGSIDE_RETURN_IF_ERROR(admin_->Enable());
   admin_->TakeSubsystemReset();
   RINGSIDE_RETURN_IF_ERROR(IdentifyController());

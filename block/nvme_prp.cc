@@ -55,8 +55,7 @@ class Entries {
 }  // namespace
 
 Prps BuildPrps(std::span<const Segment> segments, const SegmentCursor& cursor, uint32_t most,
-               uint32_t block, std::span<const uint64_t> iova_offsets, PrpList& list,
-               uint64_t list_iova) {
+               uint32_t block, const uint64_t* iova_offsets, PrpList& list, uint64_t list_iova) {
   Entries entries(list);
   uint32_t skip = cursor.skip;
   for (size_t i = cursor.segment; i < segments.size() && entries.total() < most; ++i) {

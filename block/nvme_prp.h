@@ -29,8 +29,7 @@ struct Prps {
 
 // From the cursor on, at most `most` bytes: a multiple of `block`, not above kMostPrpBytes.
 Prps BuildPrps(std::span<const Segment> segments, const SegmentCursor& cursor, uint32_t most,
-               uint32_t block, std::span<const uint64_t> iova_offsets, PrpList& list,
-               uint64_t list_iova);
+               uint32_t block, const uint64_t* iova_offsets, PrpList& list, uint64_t list_iova);
 
 // Of memory that the device sees as one.
 Prps BuildPrps(uint64_t iova, uint32_t bytes, PrpList& list, uint64_t list_iova);

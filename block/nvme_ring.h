@@ -64,7 +64,7 @@ class NvmeRing {
   struct Parts {
     nvme::Command* submissions;
     nvme::Completion* completions;
-    uint16_t entries;  // of either; one less commands are in flight at most
+    uint16_t entries;  // of either, a power of two; one less commands are in flight at most
     NvmeDoorbell submission_doorbell;
     NvmeDoorbell completion_doorbell;
   };
@@ -92,22 +92,24 @@ class NvmeRing {
   // Whether a register was written.
   bool Submit() { return parts_.submission_doorbell.Set(tail_); }
 
-  bool HasCompletion() const {
-    return (LoadAcquire(&parts_.completions[head_].status) & 1) == phase_;
-  }
-  // Only after HasCompletion. The controller writes the entry anew once it was acknowledged.
-  const nvme::Completion& Pop() {
+  bool HasCompletion() const { return IsNew(parts_.completions[head_]); }
+  // The next one, or null. The controller writes it anew once it was acknowledged.
+  const nvme::Completion* Pop() {
     const nvme::Completion& completion = parts_.completions[head_];
+    if (!IsNew(completion)) return nullptr;
     head_ = Next(head_);
     if (head_ == 0) phase_ ^= 1;
-    return completion;
+    return &completion;
   }
   // Whether a register was written.
   bool Acknowledge() { return parts_.completion_doorbell.Set(head_); }
 
  private:
+  bool IsNew(const nvme::Completion& completion) const {
+    return (LoadAcquire(&completion.status) & 1) == phase_;
+  }
   uint16_t Next(uint16_t index) const {
-    return index + 1 == parts_.entries ? uint16_t{0} : static_cast<uint16_t>(index + 1);
+    return static_cast<uint16_t>((index + 1) & (parts_.entries - 1));
   }
 
   Parts parts_ = {};

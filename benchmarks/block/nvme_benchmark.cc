@@ -100,10 +100,29 @@ class Echo final : public BlockChannel {
   Completions source_;
 };
 
+class Nothing final : public Hook {
+ public:
+  void Run() override {}
+};
+
+// Of `depth` commands.
+Cost CostOfAnswers(NvmeQueue& queue, size_t depth) {
+  uint32_t doorbell = 0;
+  Answers answers(queue, doorbell);
+  return CostOf([&](Calls& calls) {
+    while (calls.More()) {
+      doorbell = static_cast<uint32_t>((doorbell + depth) % NvmeQueue::kEntries);
+      answers.Run();
+    }
+  });
+}
+
 Cost CostOfEcho(IoThread& io_thread, size_t depth, const EventFd& interrupt, std::byte* memory) {
   std::unique_ptr<Echo> echo;
   RunOn(io_thread, [&] { echo = std::make_unique<Echo>(io_thread, interrupt.fd()); });
   Batches batches(io_thread, *echo, depth, memory);
+  Nothing nothing;
+  batches.AfterSubmit(nothing);
   const Cost cost = CostOf([&](Calls& calls) { batches.RunAll(calls); });
   RunOn(io_thread, [&] { echo.reset(); });
   return cost / static_cast<double>(depth);
@@ -155,7 +174,8 @@ void NvmeRead(benchmark::State& state) {
   batches.AfterSubmit(answers);
   const Cost cost = Measure(state, [&](Calls& calls) { batches.RunAll(calls); }, state.range(0));
   RunOn(*io_thread, [&] { channel.reset(); });
-  const Cost driver = cost - CostOfEcho(*io_thread, depth, *interrupt, memory.host());
+  const Cost driver = cost - CostOfEcho(*io_thread, depth, *interrupt, memory.host()) -
+                      CostOfAnswers(queue, depth) / static_cast<double>(depth);
   if (driver.instructions) state.counters["driver_instructions"] = *driver.instructions;
   Require(state, !batches.failed(), "a read failed");
   const auto commands = static_cast<double>(counters.commands.Get());

@@ -25,7 +25,7 @@ class Memory {
 
   // The addresses of what was built, in steps of four bytes, as a controller would find them.
   std::vector<uint64_t> Built(const SegmentCursor& cursor, uint32_t most, uint32_t block) {
-    prps_ = BuildPrps(segments_, cursor, most, block, offsets_, list_, kListIova);
+    prps_ = BuildPrps(segments_, cursor, most, block, offsets_.data(), list_, kListIova);
     std::vector<uint64_t> addresses;
     size_t entry = 0;
     uint64_t address = prps_.prp1;

@@ -68,10 +68,11 @@ TEST_F(NvmeRingTest, ThePhaseTurnsWithEachRound) {
   bool phase = true;
   for (int round = 0; round < 3; ++round, phase = !phase) {
     for (uint16_t i = 0; i < kEntries; ++i) {
+      EXPECT_EQ(ring.Pop(), nullptr);
       ASSERT_FALSE(ring.HasCompletion()) << "round " << round << ", entry " << i;
       Answer(i, phase);
       ASSERT_TRUE(ring.HasCompletion());
-      EXPECT_EQ(ring.Pop().id, 100 + i);
+      EXPECT_EQ(ring.Pop()->id, 100 + i);
     }
   }
 }

@@ -9,7 +9,7 @@
 #include "poll/uring.h"
 #include "tools/exit_codes.h"
 #include "vfio/pci_sysfs.h"
-#include "vfio/vfio_group.h"
+#include "vfio/vfio_device.h"
 #include "vmm/host_probe.h"
 #include "vmm/kvm.h"
 #include "vmm/machine.h"

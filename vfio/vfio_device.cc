@@ -274,15 +274,22 @@ absl::Status VfioDevice::Reset() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<VfioContainer> OpenContainer(const std::string& address) {
+  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd group, OpenVfioGroup(PciSysfs(), address));
+  return VfioContainer::Create(std::move(group), address);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PciDevice>> OpenVfioDevice(const std::string& address) {
-  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd group, OpenVfioGroup(PciSysfs(), address));
-  RINGSIDE_ASSIGN_OR_RETURN(VfioContainer container,
-                            VfioContainer::Create(std::move(group), address));
+  RINGSIDE_ASSIGN_OR_RETURN(VfioContainer container, OpenContainer(address));
   auto device = std::make_unique<VfioDevice>(address, std::move(container));
   RINGSIDE_RETURN_IF_ERROR(device->SetUp());
   return device;
+}
+
+absl::Status CheckVfioDevice(const std::string& address) {
+  return OpenContainer(address).status();
 }
 
 }  // namespace ringside

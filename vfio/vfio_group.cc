@@ -105,8 +105,4 @@ absl::StatusOr<UniqueFd> OpenVfioGroup(const PciSysfs& sysfs, const std::string&
   return fd;
 }
 
-absl::Status CheckVfioDevice(const std::string& address) {
-  return OpenVfioGroup(PciSysfs(), address).status();
-}
-
 }  // namespace ringside

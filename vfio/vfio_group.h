@@ -16,7 +16,4 @@ namespace ringside {
 // driver, or if a process uses the group; PermissionDenied if this one may not.
 absl::StatusOr<UniqueFd> OpenVfioGroup(const PciSysfs& sysfs, const std::string& address);
 
-// Whether OpenVfioDevice can be expected to succeed; the device is not touched.
-absl::Status CheckVfioDevice(const std::string& address);
-
 }  // namespace ringside

@@ -39,14 +39,23 @@ absl::StatusOr<Bytes> FindCapability(Bytes info, uint32_t first, uint16_t id) {
   return Bytes();
 }
 
-// The elements of a capability that is a Header, which counts them, and then an array.
-template <typename Header, typename Element>
-absl::StatusOr<std::vector<Element>> ReadArray(Bytes capability, uint32_t Header::* count) {
-  RINGSIDE_ASSIGN_OR_RETURN(const Header header, ReadAt<Header>(capability, 0));
+// How capabilities begin that are arrays. The kernel's own structures end in one, of no size, which
+// no template takes.
+struct ArrayHead {
+  vfio_info_cap_header header;
+  uint32_t count;
+  uint32_t reserved;
+};
+static_assert(sizeof(ArrayHead) == offsetof(vfio_region_info_cap_sparse_mmap, areas));
+static_assert(sizeof(ArrayHead) == offsetof(vfio_iommu_type1_info_cap_iova_range, iova_ranges));
+
+template <typename Element>
+absl::StatusOr<std::vector<Element>> ReadArray(Bytes capability) {
+  RINGSIDE_ASSIGN_OR_RETURN(const auto head, ReadAt<ArrayHead>(capability, 0));
   std::vector<Element> elements;
-  for (uint64_t i = 0; i < header.*count; ++i) {
-    RINGSIDE_ASSIGN_OR_RETURN(const Element element,
-                              ReadAt<Element>(capability, sizeof(Header) + i * sizeof(Element)));
+  for (uint64_t i = 0; i < head.count; ++i) {
+    RINGSIDE_ASSIGN_OR_RETURN(const auto element,
+                              ReadAt<Element>(capability, sizeof head + i * sizeof(Element)));
     elements.push_back(element);
   }
   return elements;
@@ -81,10 +90,7 @@ absl::StatusOr<VfioRegion> ParseVfioRegion(Bytes bytes) {
   RINGSIDE_ASSIGN_OR_RETURN(
       const Bytes sparse, FindCapability(bytes, info.cap_offset, VFIO_REGION_INFO_CAP_SPARSE_MMAP));
   if (mappable && !sparse.empty()) {
-    RINGSIDE_ASSIGN_OR_RETURN(
-        const auto areas,
-        (ReadArray<vfio_region_info_cap_sparse_mmap, vfio_region_sparse_mmap_area>(
-            sparse, &vfio_region_info_cap_sparse_mmap::nr_areas)));
+    RINGSIDE_ASSIGN_OR_RETURN(const auto areas, ReadArray<vfio_region_sparse_mmap_area>(sparse));
     region.areas.clear();
     for (const auto& area : areas) region.areas.push_back({area.offset, area.size});
   }
@@ -101,9 +107,7 @@ absl::StatusOr<std::optional<std::vector<IovaRange>>> ParseIovaRanges(Bytes byte
       const Bytes capability,
       FindCapability(bytes, info.cap_offset, VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE));
   if (capability.empty()) return std::nullopt;
-  RINGSIDE_ASSIGN_OR_RETURN(const auto elements,
-                            (ReadArray<vfio_iommu_type1_info_cap_iova_range, vfio_iova_range>(
-                                capability, &vfio_iommu_type1_info_cap_iova_range::nr_iovas)));
+  RINGSIDE_ASSIGN_OR_RETURN(const auto elements, ReadArray<vfio_iova_range>(capability));
   std::vector<IovaRange> ranges;
   for (const vfio_iova_range& element : elements) {
     const bool ascends = ranges.empty() || ranges.back().last < element.start;

@@ -60,7 +60,7 @@ class AdminQueue {
     device_.WriteConfig(kCommand, 2, device_.ReadConfig(kCommand, 2) | kBusMaster);
     device_.WriteBar(0, nvme::kCc, 0);
     ASSERT_TRUE(AwaitReady(0));
-    std::memset(memory_.host(), 0, 2 * nvme::kPageSize);
+    std::memset(memory_.host(), 0, size_t{2} * nvme::kPageSize);
     tail_ = head_ = 0;
     device_.WriteBar(0, nvme::kAqa, (kEntries - 1) << 16 | (kEntries - 1));
     WriteAddress(nvme::kAsq, iova_);

@@ -58,14 +58,20 @@ vfio_info_cap_header Header(uint16_t id, uint32_t next) {
   return {.id = id, .version = 1, .next = next};
 }
 
+// How both capabilities begin that are arrays.
+struct ArrayHead {
+  vfio_info_cap_header header;
+  uint32_t count;
+  uint32_t reserved = 0;
+};
+
 // A capability that is of no interest, then one with these ranges.
 Answer IovaAnswer(const std::vector<vfio_iova_range>& ranges) {
   Answer answer(IommuInfo());
   const uint32_t second = static_cast<uint32_t>(answer.bytes.size()) + sizeof(vfio_info_cap_header);
   answer.Append(Header(VFIO_IOMMU_TYPE1_INFO_CAP_MIGRATION, second));
-  answer.Append(vfio_iommu_type1_info_cap_iova_range{
-      .header = Header(VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, 0),
-      .nr_iovas = static_cast<uint32_t>(ranges.size())});
+  answer.Append(ArrayHead{.header = Header(VFIO_IOMMU_TYPE1_INFO_CAP_IOVA_RANGE, 0),
+                          .count = static_cast<uint32_t>(ranges.size())});
   for (const vfio_iova_range& range : ranges) answer.Append(range);
   return answer;
 }
@@ -97,8 +103,7 @@ TEST(ParseIovaRanges, RangesOutOfOrderAreRefused) {
 TEST(ParseIovaRanges, ACountBeyondTheBytesIsRefused) {
   Answer answer = IovaAnswer({{.start = 0, .end = 8}});
   const auto count = static_cast<uint32_t>(answer.bytes.size() - sizeof(vfio_iova_range) -
-                                           sizeof(vfio_iommu_type1_info_cap_iova_range) +
-                                           sizeof(vfio_info_cap_header));
+                                           sizeof(ArrayHead) + offsetof(ArrayHead, count));
   for (const uint32_t many : {2U, 0xffffffffU}) {
     answer.Put(count, many);
     EXPECT_FALSE(ParseIovaRanges(answer.bytes).ok()) << many;
@@ -144,8 +149,7 @@ TEST(ParseVfioRegion, OfOthersNothing) {
 
 TEST(ParseVfioRegion, WhereAreasAreGivenOnlyThose) {
   Answer answer(RegionInfo(VFIO_REGION_INFO_FLAG_MMAP | VFIO_REGION_INFO_FLAG_CAPS));
-  answer.Append(vfio_region_info_cap_sparse_mmap{
-      .header = Header(VFIO_REGION_INFO_CAP_SPARSE_MMAP, 0), .nr_areas = 2});
+  answer.Append(ArrayHead{.header = Header(VFIO_REGION_INFO_CAP_SPARSE_MMAP, 0), .count = 2});
   answer.Append(vfio_region_sparse_mmap_area{.offset = 0, .size = 0x1000});
   answer.Append(vfio_region_sparse_mmap_area{.offset = 0x3000, .size = 0x1000});
   const auto region = ParseVfioRegion(answer.bytes);

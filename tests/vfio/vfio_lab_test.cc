@@ -18,7 +18,6 @@
 #include "tests/support/status_matchers.h"
 #include "tests/vfio/admin_queue.h"
 #include "vfio/vfio_device.h"
-#include "vfio/vfio_group.h"
 
 namespace ringside {
 namespace {
@@ -31,7 +30,7 @@ using ::testing::HasSubstr;
 
 constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kIova = 0x100000000;  // any that is allowed
-constexpr uint64_t kDataOffset = 2 * nvme::kPageSize;
+constexpr uint64_t kDataOffset = uint64_t{2} * nvme::kPageSize;
 constexpr absl::Duration kQuiet = absl::Milliseconds(200);
 
 std::string Environment(const char* name) {

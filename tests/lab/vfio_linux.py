@@ -80,8 +80,11 @@ def lab_test(choice, **environment):
     check(status == 0, f"vfio_lab_test ended with {status}")
 
 
+def run(*command):
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 def uses_are_refused():
-    run = lambda *command: subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     run("mke2fs", "-q", "-F", DISK)
     os.makedirs("/mnt/a b", exist_ok=True)
     run("mount", DISK, "/mnt/a b")

@@ -94,7 +94,7 @@ TEST_F(VfioLab, ShowsConfigurationRegistersAndRanges) {
   EXPECT_GE(cap.max_queue_entries(), 64U);
   EXPECT_GE(device_->vectors(), 2U);
   const auto ranges = device_->iova_ranges();
-  ASSERT_GE(ranges.size(), 2U) << "the kernel tells, and leaves out the window of interrupts";
+  ASSERT_GE(ranges.size(), 2U) << "without the window of interrupts";
   EXPECT_EQ(ranges[0].first, 0U);
   EXPECT_EQ(ranges[0].last, 0xfedfffffU);
   EXPECT_EQ(ranges[1].first, 0xfef00000U);

@@ -2,7 +2,13 @@
 //
 // Threads and ownership: as PciDevice. One process has a group at a time; the kernel resets the
 // device when that process ends, however it ends.
-// Source: Documentation/driver-api/vfio.rst, linux/vfio.h.
+//
+// A device is open with its memory decoding and without bus mastering, which is the driver's to set
+// in the command register. SetVectors with another number of vectors than before switches MSI-X off
+// and on; what came meanwhile is made good by writing each eventfd once. SetVectors and Reset
+// leave every vector unmasked, and so may the kernel when it moves an interrupt to another
+// processor: an interrupt comes then that was not wanted, and none is lost. Source:
+// Documentation/driver-api/vfio.rst, linux/vfio.h.
 #pragma once
 
 #include <memory>
@@ -15,5 +21,8 @@ namespace ringside {
 
 // `address`: such as "0000:00:04.0". On any error the device is as it was.
 absl::StatusOr<std::unique_ptr<PciDevice>> OpenVfioDevice(const std::string& address);
+
+// Whether that can be expected to succeed: it does all of it but open the device.
+absl::Status CheckVfioDevice(const std::string& address);
 
 }  // namespace ringside

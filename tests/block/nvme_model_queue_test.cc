@@ -109,6 +109,23 @@ TEST_F(NvmeModelQueueTest, AFullCompletionQueueIsSeenAndWaitsForRoom) {
   EXPECT_EQ(completion->id, id);
 }
 
+TEST_F(NvmeModelQueueTest, RoomMadeJustBeforeIsSeen) {
+  ASSERT_NO_FATAL_FAILURE(Start());
+  model().Add({.kind = NvmeModelFault::Kind::kHold});
+  for (uint32_t i = 0; i < Driver::kEntries - 1; ++i) {
+    driver_->Push(1, Driver::Io(IoOp::kRead, i));
+  }
+  driver_->Ring(1);
+  for (uint32_t i = 0; i < Driver::kEntries - 2; ++i) ASSERT_TRUE(driver_->Take(1));
+  driver_->Push(1, Driver::Io(IoOp::kRead, 0));
+  driver_->Ring(1);
+  ASSERT_TRUE(driver_->Take(1));  // no room is left for the one that is held
+  driver_->WriteHead(1, driver_->head(1));
+  model().Release();
+  ASSERT_TRUE(driver_->Wait(1));
+  ExpectNoViolation();
+}
+
 TEST_F(NvmeModelQueueTest, AnIdentifierInFlightIsSeen) {
   ASSERT_NO_FATAL_FAILURE(Start());
   model().Add({.kind = NvmeModelFault::Kind::kHold});

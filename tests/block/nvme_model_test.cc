@@ -187,9 +187,12 @@ TEST_F(NvmeModelTest, OnlyOneHandleAtATime) {
 TEST_F(NvmeModelTest, TheEndOfAHandleResetsTheFunction) {
   ASSERT_NO_FATAL_FAILURE(Start());
   EXPECT_EQ(driver_->Write(1, 'a'), nvme::kSuccess);
-  driver_->Push(1, Driver::Io(IoOp::kRead, 1));
+  alignas(4096) static std::byte page[4096];
+  const DmaMapping mapping = {.host = page, .size = sizeof page, .iova = 0x8000};
+  ASSERT_TRUE(device_->MapDma(mapping).ok());
   Detach();
-  ASSERT_NO_FATAL_FAILURE(Attach());  // maps the same addresses again
+  ASSERT_NO_FATAL_FAILURE(Attach());
+  EXPECT_TRUE(device_->MapDma(mapping).ok());
   EXPECT_EQ(driver_->status(), 0);
   EXPECT_EQ(device_->ReadBar(0, nvme::kCc), 0);
   EXPECT_EQ(device_->ReadConfig(4, 2), 0);

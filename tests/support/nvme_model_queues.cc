@@ -84,12 +84,10 @@ void NvmeModelQueues::AddCompletion(const NvmeModelCompletionQueue& queue) {
 }
 
 void NvmeModelQueues::RemoveSubmission(uint16_t id) {
-  LookAt(*submission(id), TailOf(id));
   std::erase_if(submissions_, [&](const auto& queue) { return queue->id == id; });
 }
 
 void NvmeModelQueues::RemoveCompletion(uint16_t id) {
-  LookAt(*completion(id), HeadOf(id));
   std::erase_if(completions_, [&](const auto& queue) { return queue->id == id; });
 }
 
@@ -109,6 +107,8 @@ void NvmeModelQueues::SetShadows(uint64_t shadows, uint64_t events) {
 
 bool NvmeModelQueues::LookAtDoorbells() {
   bool found = false;
+  // Queue 0 first: what was written before an admin command's doorbell, to a queue that the command
+  // deletes, is then seen before it.
   for (const auto& queue : submissions_) found |= LookAt(*queue, TailOf(queue->id));
   for (const auto& queue : completions_) {
     if (!LookAt(*queue, HeadOf(queue->id))) continue;
@@ -252,7 +252,7 @@ bool NvmeModelQueues::Fetch(NvmeModelSubmissionQueue& queue, nvme::Command& comm
 void NvmeModelQueues::Post(const nvme::Completion& completion, bool wrong_phase) {
   const NvmeModelSubmissionQueue& from = *submission(completion.sq_id);
   NvmeModelCompletionQueue& queue = *this->completion(from.completion_queue);
-  // Its doorbell may have been written before the one that brought the command.
+  // Room may have been made since the last look.
   if (queue.IsFull()) LookAt(queue, HeadOf(queue.id));
   FillRoom(queue);
   if (queue.IsFull()) {

@@ -73,7 +73,6 @@ class NvmeModelQueues {
   void Reset();
   void AddSubmission(uint16_t id, uint32_t size, uint64_t base, uint16_t completion_queue);
   void AddCompletion(const NvmeModelCompletionQueue& queue);
-  // With a last look at their doorbells.
   void RemoveSubmission(uint16_t id);
   void RemoveCompletion(uint16_t id);
   // Null if there is none.

@@ -438,7 +438,9 @@ void NvmeChannel::GiveUpIf(GiveUp give_up) {
 void NvmeChannel::Thaw() {
   // Still frozen, so that what `done` submits waits: only what was sent before is sent again.
   TakeCompletions();
-  GiveUpIf([](const Slot& slot) { return slot.sends >= kMostSends; });
+  GiveUpIf([](const Slot& slot) {
+    return slot.sends >= (slot.aborted ? kMostSends : kMostSendsOfOthers);
+  });
   frozen_ = false;
   ring_.Restart();
   for (Slot& slot : slots_) {

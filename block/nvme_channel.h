@@ -98,8 +98,10 @@ class NvmeChannel final : public BlockChannel {
     uint8_t generation = 0;
     Slot* next_free = nullptr;
   };
-  // The first one, another after an abort or an error, another after a reset.
+  // Of a command that fails or has no answer: the first time, after an abort, after a reset.
   static constexpr uint8_t kMostSends = 3;
+  // Of one that was in flight when others had the controller reset, as far as one can tell.
+  static constexpr uint8_t kMostSendsOfOthers = 8;
 
   class Completions final : public Source {
    public:

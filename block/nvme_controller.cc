@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kTicksATimeout = 8;
 constexpr int64_t kMostTickNs = 1'000'000'000;
+constexpr int kMostStops = 3;
 constexpr uint32_t kPciCommand = 4;
 constexpr uint32_t kPciBusMaster = 4;
 
@@ -217,16 +218,23 @@ void NvmeController::ChangeQueues() {
   for (NvmeQueue* queue : Queues()) {
     if (queue->closed()) {
       UnmakeQueue(*queue);
-    } else if (!queue->created && !queue->failed) {
-      const absl::Status status =
-          given_up_ ? absl::UnavailableError("it was given up") : MakeQueue(*queue);
-      queue->created = status.ok();
-      queue->failed = !status.ok();
-      if (queue->failed && !given_up_) log_.Log(Severity::kError, "%s", Message(status));
-      queue->OnIoThread(
-          [&](NvmeChannel& channel) { queue->created ? channel.Thaw() : channel.Fail(); });
+      continue;
     }
+    if (queue->created || queue->failed) continue;
+    const absl::Status status =
+        given_up_ ? absl::UnavailableError("it was given up") : MakeQueue(*queue);
+    if (absl::IsDeadlineExceeded(status)) {
+      // It has stopped again while it was brought up.
+      if (++stops_ > kMostStops) return GiveUp(status);
+      return Recover(std::string(Message(status)));
+    }
+    queue->created = status.ok();
+    queue->failed = !status.ok();
+    if (queue->failed && !given_up_) log_.Log(Severity::kError, "%s", Message(status));
+    queue->OnIoThread(
+        [&](NvmeChannel& channel) { queue->created ? channel.Thaw() : channel.Fail(); });
   }
+  stops_ = 0;
 }
 
 absl::Status NvmeController::MakeQueue(NvmeQueue& queue) {

@@ -120,6 +120,7 @@ class NvmeController {
   // The controller's thread only.
   int64_t next_tick_ns_ = 0;
   bool resting_ = false;
+  int stops_ = 0;                 // while its queues were being made, in a row
   std::vector<uint32_t> events_;  // that have not been told yet
   bool has_cache_ = false;
   bool has_discard_ = false;  // and write zeroes

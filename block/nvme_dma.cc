@@ -145,7 +145,7 @@ absl::StatusOr<uint64_t> DmaSpace::TakeLowest(uint64_t size) {
     const uint64_t iova = range.first;
     if (range.last - range.first >= size - 1 && TakeAt(iova, size)) return iova;
   }
-  return absl::ResourceExhaustedError(
+  return absl::FailedPreconditionError(
       absl::StrFormat("%s: its IOMMU has no room for %d bytes more; give the machine less memory",
                       device_.name(), size));
 }

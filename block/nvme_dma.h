@@ -4,7 +4,7 @@
 //
 // Threads: any.
 // Ownership: the device outlives the space, which outlives the buffers taken from it.
-// Errors: as PciDevice; ResourceExhausted if the space is full.
+// Errors: as PciDevice; FailedPrecondition if the space is full.
 #pragma once
 
 #include <cstddef>

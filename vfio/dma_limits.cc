@@ -68,11 +68,11 @@ absl::Status MapDmaError(int error, const std::string& device, const DmaMapping&
   switch (error) {
     case ENOMEM:
       if (TooMuchLocked(mapping, memory)) {
-        return absl::ResourceExhaustedError(what + ": " + MemlockRemedy(mapping, memory));
+        return absl::FailedPreconditionError(what + ": " + MemlockRemedy(mapping, memory));
       }
       return ErrnoError(error, what, "the host lacks free memory: all of it is taken at once");
     case ENOSPC:
-      return absl::ResourceExhaustedError(absl::StrFormat(
+      return absl::FailedPreconditionError(absl::StrFormat(
           "%s: all DMA mappings that the kernel allows are in use%s; raise the parameter "
           "dma_entry_limit of the module vfio_iommu_type1 (%s)",
           what, entry_limit.empty() ? "" : absl::StrFormat(" (%s)", entry_limit), kEntryLimit));

@@ -6,8 +6,8 @@
 // Ownership: memory given to MapDma stays until UnmapDma or the end of the device, which ends all
 // DMA and all interrupts.
 // Units: bytes. Errors: a device that is gone reads as all ones, and writes to it go nowhere, as on
-// the bus; InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted
-// are the user's to mend and say how.
+// the bus; InvalidArgument, NotFound, PermissionDenied and FailedPrecondition are the user's to
+// mend and say how.
 // Source: PCI Local Bus 3.0, sections 6.1 and 6.8.2 (MSI-X).
 #pragma once
 

@@ -249,7 +249,7 @@ absl::Status VfioDevice::SetEventfds(std::span<const int> eventfds) {
                                              eventfds.size(), name_));
   }
   if (left > 0) {  // the host has only so many
-    return absl::ResourceExhaustedError(
+    return absl::FailedPreconditionError(
         absl::StrFormat("the host gives PCI device '%s' %d interrupts instead of %d; use fewer "
                         "queues",
                         name_, left, eventfds.size()));

@@ -302,6 +302,28 @@ TEST_F(NvmeFaultTest, AQueueThatCannotBeMadeFails) {
   EXPECT_EQ(Write(), 0);
 }
 
+TEST_F(NvmeFaultTest, AControllerThatStopsWhileItComesUpIsResetAgain) {
+  Start();
+  model_->Add({.kind = Kind::kFatal, .skip = 3});
+  model_->Add({.kind = Kind::kHang,
+               .admin = true,
+               .opcode = static_cast<uint8_t>(nvme::AdminOp::kCreateCq)});
+  EXPECT_EQ(WriteAll(), 0);
+  EXPECT_TRUE(AllStored());
+  EXPECT_EQ(statistics().resets, 2);
+}
+
+TEST_F(NvmeFaultTest, AControllerThatNeverTakesItsQueuesIsGivenUp) {
+  Start();
+  EXPECT_EQ(Write(), 0);
+  model_->Add({.kind = Kind::kFatal});
+  model_->Add({.kind = Kind::kHang,
+               .admin = true,
+               .opcode = static_cast<uint8_t>(nvme::AdminOp::kCreateCq),
+               .times = kAlways});
+  EXPECT_EQ(WriteAll(), kWrites);
+}
+
 TEST_F(NvmeFaultTest, AControllerThatCannotBeBroughtUpIsAnError) {
   model_ = std::make_unique<testing::NvmeModel>(testing::NvmeModelConfig{.timeout = 1});
   model_->SetReady(NvmeModelReady::kNeverSet);

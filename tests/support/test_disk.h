@@ -143,6 +143,8 @@ class TestDisk {
   IoThread& io_thread() { return *io_thread_; }
   FileStatistics statistics() const { return file_->statistics().back(); }
 
+  // On its thread.
+  void Submit(BlockRequest& request) { channel_->Submit(request); }
   // Submits all in one turn, and waits for all.
   void Run(const std::vector<TestRequest*>& requests) {
     std::atomic<int> left(static_cast<int>(requests.size()));

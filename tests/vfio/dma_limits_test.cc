@@ -63,7 +63,7 @@ TEST(MapDmaError, TooManyMappingsNameTheModulesParameter) {
 TEST(MapDmaError, LimitsAreTheUsersToMendAndTheRestIsNot) {
   const LockedMemory memory;
   for (const int error : {ENOMEM, ENOSPC}) {
-    EXPECT_TRUE(absl::IsResourceExhausted(MapDmaError(error, kDevice, kMapping, memory, "")));
+    EXPECT_TRUE(absl::IsFailedPrecondition(MapDmaError(error, kDevice, kMapping, memory, "")));
   }
   for (const int error : {EEXIST, EINVAL, EFAULT}) {
     const absl::Status status = MapDmaError(error, kDevice, kMapping, memory, "");

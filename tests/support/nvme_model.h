@@ -6,10 +6,11 @@
 // kernel does when a process dies: bus mastering off, function reset, mappings gone.
 //
 // Doorbells are memory that the model's thread looks at. It takes each value away as it sees it, so
-// that a value written twice is two writings; those between two of its looks are one. Shadow
-// doorbells it looks at only while it is awake. Before it falls asleep it sets each event index to
-// the value last seen and looks once more; asleep it needs a register written. Awake it leaves the
-// indices alone. A `busy` model never sleeps.
+// that a value written twice is two writings; those between two of its looks are one, so only a
+// `busy` model sees nearly all. Shadow doorbells it looks at only while it is awake. Before it
+// falls asleep it sets each event index to the value last seen and looks once more; asleep it needs
+// a register written. Awake it leaves the indices alone. A `busy` model never sleeps, and its event
+// indices stay as the driver made them.
 //
 // Threads: any; one lock, which the model's thread lets go of when anybody wants it.
 // Ownership: the handle ends before the model. Units: bytes, nanoseconds.

@@ -63,7 +63,7 @@ class NvmeModelQueues {
   uint32_t* registers() const { return registers_.get(); }
   // Whole pages, as a BAR has.
   uint64_t registers_size() const {
-    return (uint64_t{doorbells_} * stride_ + nvme::kPageSize - 1) & ~uint64_t{nvme::kPageSize - 1};
+    return (doorbells_ * stride_ + nvme::kPageSize - 1) & ~uint64_t{nvme::kPageSize - 1};
   }
   void WriteRegister(uint64_t offset, uint32_t value);
   // Forgets what was written to them.
@@ -119,7 +119,7 @@ class NvmeModelQueues {
   NvmeModelVectors& vectors_;
   NvmeModelRecord& record_;
   const uint32_t doorbells_;  // two a queue, the tail of submissions first
-  const uint32_t stride_;     // bytes
+  const uint64_t stride_;     // bytes
   std::unique_ptr<uint32_t[]> registers_;
   // In the order they were made.
   std::vector<std::unique_ptr<NvmeModelSubmissionQueue>> submissions_;

@@ -153,7 +153,7 @@ TEST_P(NvmeStressTest, Failing) {
                              Kind::kDelay,      Kind::kFatal};
   for (int i = 0; i < 24; ++i) {
     model_->Add({.kind = kKinds[i % std::size(kKinds)],
-                 .skip = static_cast<uint32_t>(random() % 400),
+                 .skip = static_cast<uint32_t>(i * 100 + random() % 100),
                  .status = nvme::kInternalError,
                  .delay_ns = 1'000'000,
                  .id_xor = static_cast<uint16_t>(random())});

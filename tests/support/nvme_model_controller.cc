@@ -51,7 +51,7 @@ bool NvmeModelController::Turn() {
       }
     }
   } else if (!is_enabled()) {
-    queues_.LookForStrangers("the controller is disabled");
+    LookForStrangers();
     queues_.TakeErrors();
   }
   vectors_.Deliver();
@@ -151,13 +151,19 @@ void NvmeModelController::WriteCc(uint32_t value) {
   }
 }
 
+void NvmeModelController::LookForStrangers() {
+  if (lost_power_) return queues_.ClearRegisters();
+  queues_.LookForStrangers("the controller is disabled");
+}
+
 void NvmeModelController::Enable() {
   if (is_ready()) {
     record_.Violate("CC.EN is set before CSTS.RDY was cleared");
     return;
   }
   csts_ &= ~nvme::kCstsShutdownMask;
-  queues_.LookForStrangers("the controller is disabled");
+  LookForStrangers();
+  lost_power_ = false;
   queues_.TakeErrors();
   const uint32_t page_shift = (cc_ & kPageSizeMask) >> 7;
   memory_.SetPageSize(uint64_t{nvme::kPageSize} << page_shift);
@@ -241,6 +247,7 @@ void NvmeModelController::PowerCut(std::optional<uint64_t> seed) {
   ForgetAll();
   ResetRegisters();
   csts_ = nvme::kCstsSubsystemReset;
+  lost_power_ = true;
   WriteConfig(4, 2, 0);
 }
 

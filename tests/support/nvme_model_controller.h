@@ -56,6 +56,7 @@ class NvmeModelController {
   // RDY and SHST follow CC.
   bool FollowCc();
   // Everything but the registers, which its callers differ in.
+  void LookForStrangers();
   void ForgetAll();
   void ResetRegisters();
 
@@ -75,6 +76,7 @@ class NvmeModelController {
   uint64_t asq_ = 0;
   uint64_t acq_ = 0;
   bool is_gone_ = false;
+  bool lost_power_ = false;  // and its driver may not know yet, so it may ring at nobody
   bool follows_cc_ = true;  // else CC was written
   NvmeModelReady ready_ = NvmeModelReady::kFollows;
   bool reset_fails_ = false;

@@ -117,8 +117,21 @@ class Worker {
 
 class NvmeStressTest : public NvmeTest, public ::testing::WithParamInterface<bool> {
  protected:
+  // Has each of the kinds happen in turn, every 300 requests or so.
+  void Disturb(const std::vector<Kind>& kinds) {
+    std::mt19937 random(4);
+    for (uint32_t i = 0; i < 14; ++i) {
+      model_->Add({.kind = kinds[i % kinds.size()],
+                   .skip = i * 250 + static_cast<uint32_t>(random() % 100),
+                   .status = nvme::kInternalError,
+                   .delay_ns = 1'000'000,
+                   .id_xor = static_cast<uint16_t>(random())});
+    }
+  }
+
   // The requests of both threads, with all that has been ordered of the model.
   void Run(int requests) {
+    const NvmeDevice& first = *devices_[1];
     auto second = Open(1, IoThread::Waiter::kUring);
     ASSERT_TRUE(second->status().ok()) << second->status();
     Worker one(*disk_, memory_, 0, requests);
@@ -133,34 +146,39 @@ class NvmeStressTest : public NvmeTest, public ::testing::WithParamInterface<boo
     // Their last requests are still being answered.
     testing::LetTurn(disk_->io_thread(), 1);
     testing::LetTurn(second->io_thread(), 1);
+    timeouts_ = first.statistics().timeouts + statistics().timeouts;
+    resets_ = statistics().resets;
+    devices_.clear();
   }
 
   int failed_ = 0;
+  uint64_t timeouts_ = 0;
+  uint64_t resets_ = 0;
 };
 
 TEST_P(NvmeStressTest, OutOfOrder) {
   Start({.shadow_doorbells = GetParam(), .service_ns = 5'000, .shuffle_seed = 1});
   Run(3000);
   EXPECT_EQ(failed_, 0);
-  EXPECT_EQ(statistics().timeouts, 0);
+  EXPECT_EQ(timeouts_, 0);
 }
 
 TEST_P(NvmeStressTest, Failing) {
   Start({.shadow_doorbells = GetParam(), .service_ns = 5'000, .shuffle_seed = 2});
-  std::mt19937 random(3);
-  constexpr Kind kKinds[] = {Kind::kStatus,     Kind::kLoseCompletion, Kind::kHang,
-                             Kind::kWrongPhase, Kind::kDuplicate,      Kind::kWrongId,
-                             Kind::kDelay,      Kind::kFatal};
-  for (int i = 0; i < 24; ++i) {
-    model_->Add({.kind = kKinds[i % std::size(kKinds)],
-                 .skip = static_cast<uint32_t>(i * 100 + random() % 100),
-                 .status = nvme::kInternalError,
-                 .delay_ns = 1'000'000,
-                 .id_xor = static_cast<uint16_t>(random())});
-  }
-  Run(1500);
-  EXPECT_GT(statistics().resets, 0);
+  Disturb({Kind::kStatus, Kind::kLoseCompletion, Kind::kHang, Kind::kWrongPhase, Kind::kDuplicate,
+           Kind::kWrongId, Kind::kDelay});
+  Run(2000);
+  EXPECT_GT(resets_, 0);
+  EXPECT_GT(timeouts_, 0);
   // Who meets faults three times is given up, but that is rare.
+  EXPECT_LT(failed_, 5) << absl::StrJoin(log_.lines(), "\n");
+}
+
+TEST_P(NvmeStressTest, Stopping) {
+  Start({.shadow_doorbells = GetParam(), .service_ns = 5'000, .shuffle_seed = 3});
+  Disturb({Kind::kFatal});
+  Run(2000);
+  EXPECT_GT(resets_, 3);
   EXPECT_LT(failed_, 5) << absl::StrJoin(log_.lines(), "\n");
 }
 

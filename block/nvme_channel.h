@@ -121,7 +121,13 @@ class NvmeChannel final : public BlockChannel {
 
   void Wait(BlockRequest& request);
   bool FillPages(Slot& slot, const BlockRequest& request);
-  void FillRange(nvme::Command& command, uint64_t offset, uint64_t bytes, uint32_t control) const;
+  // Of a read, a write or a write of zeroes.
+  void FillRange(nvme::Command& command, uint64_t offset, uint64_t bytes, uint32_t control) const {
+    const uint64_t start = offset >> block_shift_;
+    command.cdw10 = static_cast<uint32_t>(start);
+    command.cdw11 = static_cast<uint32_t>(start >> 32);
+    command.cdw12 = control | static_cast<uint32_t>((bytes >> block_shift_) - 1);
+  }
   void Start(BlockRequest& request);
   int Check(const BlockRequest& request, uint64_t length) const;
   void StartTransfer(BlockRequest& request, uint64_t length);

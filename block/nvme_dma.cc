@@ -11,7 +11,6 @@
 namespace ringside {
 namespace {
 
-// In whole pages, and without the first: a driver's mistake is not to look like an address.
 std::vector<IovaRange> WholePages(std::span<const IovaRange> ranges) {
   std::vector<IovaRange> whole;
   for (const IovaRange& range : ranges) {

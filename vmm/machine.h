@@ -139,7 +139,7 @@ class Machine {
   const EventFd end_event_;
   const EventFd serial_interrupt_;
 
-  std::unique_ptr<GuestMemory> memory_;
+  std::unique_ptr<GuestMemory> memory_;  // outlives disks_, whose devices reach it by DMA
   std::optional<KvmVm> vm_;
   std::unique_ptr<IoThread> io_thread_;
 

@@ -7,7 +7,6 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/strings/ascii.h"
 #include "base/nearest.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -211,36 +210,19 @@ absl::Status SetField(DiskConfig& config, const Field& field) {
   return key.set(config, field.value);
 }
 
-// "0000:00:04.0", as sysfs writes it: domain, bus, device and function. Nothing if it is another.
-std::optional<std::string> PciAddress(std::string_view text) {
-  constexpr std::string_view kForm = "xxxx:xx:xx.f";
-  if (text.size() != kForm.size()) return std::nullopt;
-  std::string address;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = absl::ascii_tolower(static_cast<unsigned char>(text[i]));
-    const bool fits = kForm[i] == 'x'   ? absl::ascii_isxdigit(static_cast<unsigned char>(c))
-                      : kForm[i] == 'f' ? c >= '0' && c <= '7'
-                                        : c == kForm[i];
-    if (!fits) return std::nullopt;
-    address += c;
-  }
-  return address;
-}
-
 absl::StatusOr<NvmeConfig> ParseNvmeUrl(const std::string& url) {
   const std::string_view rest = std::string_view(url).substr(kNvmeScheme.size());
   const size_t slash = rest.find('/');
-  const std::optional<std::string> address = PciAddress(rest.substr(0, slash));
-  if (!address) {
-    return BadInput("--disk '%s': '%s' is no PCI address; give such as %s", url,
-                    rest.substr(0, slash), kNvmeExample);
+  // vfio/ knows what an address looks like.
+  NvmeConfig config = {.address = std::string(rest.substr(0, slash)), .namespace_id = 0};
+  if (config.address.empty()) {
+    return BadInput("--disk '%s' names no PCI address; give such as %s", url, kNvmeExample);
   }
   const std::string_view number =
       slash == std::string_view::npos ? std::string_view() : rest.substr(slash + 1);
   if (number.empty()) {
     return BadInput("--disk '%s' names no namespace; give such as %s", url, kNvmeExample);
   }
-  NvmeConfig config = {.address = *address, .namespace_id = 0};
   const auto [end, error] =
       std::from_chars(number.data(), number.data() + number.size(), config.namespace_id);
   if (error != std::errc() || end != number.data() + number.size() || config.namespace_id == 0 ||

@@ -3,10 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "poll/uring.h"
 #include "tools/exit_codes.h"
+#include "vfio/pci_sysfs.h"
+#include "vfio/vfio_group.h"
 #include "vmm/host_probe.h"
 #include "vmm/kvm.h"
 #include "vmm/machine.h"
@@ -24,6 +27,8 @@ class Report {
   }
   // Works, but another way would be better.
   void Slow(const std::string& line) { std::printf("  slow  %s\n", line.c_str()); }
+  // Neither good nor bad: not everyone needs it.
+  void Note(const std::string& line) { std::printf("  --    %s\n", line.c_str()); }
   bool all_good() const { return all_good_; }
 
  private:
@@ -73,6 +78,33 @@ void CheckDisks(Report& report) {
   }
 }
 
+constexpr uint32_t kNvmeClass = 0x010802;  // NVM Express PCIe Transport 1.0, section 3.8.1
+
+std::string DescribeNvme(const PciSysfs& sysfs, const PciSysfsDevice& device) {
+  // Known while the kernel's own driver has it.
+  const std::string model = sysfs.Attribute(device.address, "nvme/*/model");
+  const std::string group = device.iommu_group.has_value()
+                                ? absl::StrFormat("IOMMU group %d", *device.iommu_group)
+                                : "no IOMMU group";
+  return absl::StrFormat("%s%s (%s, %s)", device.address, model.empty() ? "" : " " + model,
+                         device.driver.empty() ? "no driver" : "driver " + device.driver, group);
+}
+
+void CheckNvme(Report& report) {
+  const PciSysfs sysfs;
+  const std::vector<PciSysfsDevice> devices = sysfs.OfClass(kNvmeClass);
+  if (devices.empty()) report.Note("no NVMe device");
+  for (const PciSysfsDevice& device : devices) {
+    const std::string what = DescribeNvme(sysfs, device);
+    if (const absl::Status status = CheckVfioDevice(device.address); status.ok()) {
+      report.Good(absl::StrFormat("%s: nvme://%s/1 can be used", what, device.address));
+    } else {
+      report.Note(absl::StrFormat("%s: nvme://%s/1 cannot be used: %s", what, device.address,
+                                  Message(status)));
+    }
+  }
+}
+
 }  // namespace
 
 int DoctorCommand() {
@@ -88,6 +120,8 @@ int DoctorCommand() {
   }
   std::printf("Disks\n");
   CheckDisks(report);
+  std::printf("NVMe\n");
+  CheckNvme(report);
   std::printf(report.all_good() ? "This host runs Linux guests.\n"
                                 : "This host does not run Linux guests as it is.\n");
   return report.all_good() ? kExitOk : kExitBadInput;

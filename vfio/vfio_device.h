@@ -2,6 +2,11 @@
 //
 // Threads and ownership: as PciDevice. One process has a group at a time; the kernel resets the
 // device when that process ends, however it ends.
+//
+// A device is open with its memory decoding and without bus mastering, which is the driver's to set
+// in the command register. SetVectors with another number of vectors than before switches MSI-X off
+// and on; what came meanwhile is made good by writing each eventfd once. Reset leaves every vector
+// unmasked.
 // Source: Documentation/driver-api/vfio.rst, linux/vfio.h.
 #pragma once
 

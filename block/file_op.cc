@@ -50,8 +50,7 @@ FileOp::Next FileOp::Start(BlockRequest& request, FileOpContext& context) {
   result_ = 0;
   bounced_ = writes_zeroes_ = false;
   total_ = done_ = 0;
-  segment_ = 0;
-  segment_offset_ = 0;
+  cursor_ = {};
   context.counters.requests[static_cast<size_t>(request.op)].Add();
   switch (request.op) {
     case BlockOp::kRead:
@@ -255,15 +254,15 @@ FileOp::Next FileOp::PrepareTransfer() {
 void FileOp::PrepareVectors() {
   const std::span<const Segment> segments = request_->segments;
   size_t room = kInlineVectors;
-  if (segments.size() - segment_ > kInlineVectors) {
+  if (segments.size() - cursor_.segment > kInlineVectors) {
     if (block_ == nullptr) block_ = &context_->memory.vectors.Take();
     step_.vectors = block_->vectors.data();
     room = VectorBlock::kVectors;
   }
   step_.vector_count = 0;
   step_.length = 0;
-  uint32_t skip = segment_offset_;
-  for (size_t i = segment_; i < segments.size() && step_.vector_count < room; ++i) {
+  uint32_t skip = cursor_.skip;
+  for (size_t i = cursor_.segment; i < segments.size() && step_.vector_count < room; ++i) {
     const uint32_t length = segments[i].length - skip;
     if (length != 0) {
       step_.vectors[step_.vector_count++] = {.iov_base = segments[i].host + skip,
@@ -290,42 +289,21 @@ void FileOp::PrepareZeroes() {
 
 void FileOp::MoveBy(uint64_t count) {
   done_ += count;
-  if (writes_zeroes_) return;
-  while (count != 0) {
-    const uint32_t left = request_->segments[segment_].length - segment_offset_;
-    if (count < left) {
-      segment_offset_ += static_cast<uint32_t>(count);
-      return;
-    }
-    count -= left;
-    ++segment_;
-    segment_offset_ = 0;
-  }
+  if (!writes_zeroes_) cursor_.Advance(request_->segments, count);
 }
 
 void FileOp::CopyBounced(uint64_t count) {
-  size_t index = segment_;
-  uint32_t skip = segment_offset_;
-  std::byte* bounce = bounce_;
-  while (count != 0) {
-    const Segment& segment = request_->segments[index++];
-    const auto length = static_cast<size_t>(std::min<uint64_t>(segment.length - skip, count));
-    if (writing()) {
-      std::memcpy(bounce, segment.host + skip, length);
-    } else {
-      std::memcpy(segment.host + skip, bounce, length);
-    }
-    bounce += length;
-    count -= length;
-    skip = 0;
+  if (writing()) {
+    CopyFromSegments(request_->segments, cursor_, {bounce_, count});
+  } else {
+    CopyToSegments(request_->segments, cursor_, {bounce_, count});
   }
 }
 
 void FileOp::ZeroTheRest() {
-  for (; segment_ < request_->segments.size(); ++segment_) {
-    const Segment& segment = request_->segments[segment_];
-    std::memset(segment.host + segment_offset_, 0, segment.length - segment_offset_);
-    segment_offset_ = 0;
+  for (; cursor_.segment < request_->segments.size(); cursor_ = {.segment = cursor_.segment + 1}) {
+    const Segment& segment = request_->segments[cursor_.segment];
+    std::memset(segment.host + cursor_.skip, 0, segment.length - cursor_.skip);
   }
   done_ = total_;
 }

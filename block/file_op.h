@@ -18,6 +18,7 @@
 #include "block/fifo.h"
 #include "block/file_target.h"
 #include "block/op_memory.h"
+#include "block/segment_cursor.h"
 
 namespace ringside {
 
@@ -105,9 +106,7 @@ class FileOp {
   Zeroing zeroing_ = Zeroing::kPunch;
   uint64_t total_ = 0;
   uint64_t done_ = 0;
-  // Where the transfer is.
-  size_t segment_ = 0;
-  uint32_t segment_offset_ = 0;
+  SegmentCursor cursor_;  // where the transfer is
 
   std::byte* bounce_ = nullptr;
   VectorBlock* block_ = nullptr;

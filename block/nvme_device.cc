@@ -1,31 +1,67 @@
 #include "block/nvme_device.h"
 
+#include "base/status.h"
+#include "block/nvme_controller.h"
+
 namespace ringside {
 
-class NvmeController {};
+struct NvmeDevice::Parts {
+  std::shared_ptr<NvmeController> controller;
+  NvmeNamespace ns;
+  const IovaOffsets* offsets = nullptr;
+  // By queue, of which one channel has one at a time.
+  std::array<NvmeCounters, NvmeController::kMaxQueues + 1> counters;
+};
 
-absl::StatusOr<std::shared_ptr<NvmeController>> CreateNvmeController(
-    std::unique_ptr<PciDevice> device, const NvmeSettings&, Logger) {
-  return absl::UnimplementedError(device->name());
-}
-
-absl::StatusOr<std::unique_ptr<NvmeDevice>> NvmeDevice::Create(std::shared_ptr<NvmeController>,
-                                                               const NvmeConfig& config) {
-  return absl::UnimplementedError(config.address);
-}
+NvmeDevice::NvmeDevice(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 NvmeDevice::~NvmeDevice() = default;
 
-absl::Status NvmeDevice::MapMemory(std::span<const MemoryRegion>) {
+absl::StatusOr<std::unique_ptr<NvmeDevice>> NvmeDevice::Create(
+    std::shared_ptr<NvmeController> controller, const NvmeConfig& config) {
+  auto parts = std::make_unique<Parts>();
+  RINGSIDE_ASSIGN_OR_RETURN(parts->ns, controller->Identify(config.namespace_id));
+  parts->ns.info.read_only = config.read_only;
+  parts->controller = std::move(controller);
+  return std::unique_ptr<NvmeDevice>(new NvmeDevice(std::move(parts)));
+}
+
+const BlockInfo& NvmeDevice::info() const {
+  return parts_->ns.info;
+}
+
+absl::Status NvmeDevice::MapMemory(std::span<const MemoryRegion> regions) {
+  RINGSIDE_ASSIGN_OR_RETURN(parts_->offsets, parts_->controller->MapMemory(regions));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<BlockChannel>> NvmeDevice::Open(IoThread&) {
-  return absl::UnimplementedError("nvme");
+absl::StatusOr<std::unique_ptr<BlockChannel>> NvmeDevice::Open(IoThread& io_thread) {
+  if (parts_->offsets == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s reaches no memory yet; call MapMemory", parts_->controller->name()));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(NvmeQueue * queue, parts_->controller->OpenQueue(io_thread));
+  return NvmeChannel::Create({.io_thread = io_thread,
+                              .queue = *queue,
+                              .ns = parts_->ns,
+                              .counters = parts_->counters[queue->id()],
+                              .offsets = *parts_->offsets,
+                              .cache_lost = parts_->controller->cache_lost()});
 }
 
 NvmeStatistics NvmeDevice::statistics() const {
-  return {};
+  NvmeStatistics sum = {.resets = parts_->controller->resets()};
+  for (const NvmeCounters& counters : parts_->counters) {
+    sum.commands += counters.commands.Get();
+    sum.doorbells += counters.doorbells.Get();
+    sum.splits += counters.splits.Get();
+    sum.bounced += counters.bounced.Get();
+    sum.errors += counters.errors.Get();
+    sum.resent += counters.resent.Get();
+    sum.timeouts += counters.timeouts.Get();
+    sum.stray_completions += counters.stray_completions.Get();
+  }
+  return sum;
 }
 
 }  // namespace ringside

@@ -59,7 +59,7 @@ class NvmeDevice final : public BlockDevice {
       std::shared_ptr<NvmeController> controller, const NvmeConfig& config);
   ~NvmeDevice() override;
 
-  const BlockInfo& info() const override { return info_; }
+  const BlockInfo& info() const override;
   // One mapping serves all disks of a controller that are given the same memory.
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override;
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
@@ -67,10 +67,10 @@ class NvmeDevice final : public BlockDevice {
   NvmeStatistics statistics() const;
 
  private:
-  NvmeDevice() = default;
+  struct Parts;
+  explicit NvmeDevice(std::unique_ptr<Parts> parts);
 
-  std::shared_ptr<NvmeController> controller_;
-  BlockInfo info_;
+  const std::unique_ptr<Parts> parts_;
 };
 
 }  // namespace ringside

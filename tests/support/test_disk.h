@@ -57,38 +57,52 @@ class TestRequest : public BlockRequest {
     size_t total = skew;
     for (const uint32_t length : lengths) total += length;
     memory_.reset(static_cast<std::byte*>(std::aligned_alloc(4096, (total + 8191) & ~4095ULL)));
-    data_ = memory_.get() + skew;
-    size_ = total - skew;
-    std::byte* at = data_;
-    for (const uint32_t length : lengths) {
-      list_.push_back({.host = at, .length = length, .region = 0});
-      at += length;
+    std::byte* at = memory_.get() + skew;
+    for (const uint32_t each : lengths) {
+      list_.push_back({.host = at, .length = each, .region = 0});
+      at += each;
     }
-    segments = list_;
-    result = 1;
-    done = [](BlockRequest& request) { static_cast<TestRequest&>(request).Finished(); };
+    Prepare();
+  }
+  // Over memory of the test's own.
+  TestRequest(BlockOp what, uint64_t where, std::vector<Segment> pieces)
+      : BlockRequest{.op = what, .offset = where}, list_(std::move(pieces)) {
+    Prepare();
   }
   TestRequest(const TestRequest&) = delete;
 
   TestRequest& Set(const std::string& text) {
-    text.copy(reinterpret_cast<char*>(data_), size_);
+    size_t at = 0;
+    for (const Segment& piece : list_) {
+      text.copy(reinterpret_cast<char*>(piece.host), piece.length, at);
+      at += piece.length;
+    }
     return *this;
   }
-  std::string Text() const { return {reinterpret_cast<const char*>(data_), size_}; }
+  std::string Text() const {
+    std::string text;
+    for (const Segment& piece : list_) {
+      text.append(reinterpret_cast<const char*>(piece.host), piece.length);
+    }
+    return text;
+  }
 
  private:
   friend class TestDisk;
   struct Free {
     void operator()(std::byte* memory) const { std::free(memory); }
   };
+  void Prepare() {
+    segments = list_;
+    result = 1;
+    done = [](BlockRequest& request) { static_cast<TestRequest&>(request).Finished(); };
+  }
   void Finished() {
     if (in_submit_ != nullptr && *in_submit_) std::abort();  // done from within Submit
     if (left_->fetch_sub(1) == 1) all_done_->Notify();
   }
 
   std::unique_ptr<std::byte, Free> memory_;
-  std::byte* data_ = nullptr;
-  size_t size_ = 0;
   std::vector<Segment> list_;
   const bool* in_submit_ = nullptr;
   std::atomic<int>* left_ = nullptr;

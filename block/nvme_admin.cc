@@ -1,0 +1,241 @@
+#include "block/nvme_admin.h"
+
+#include <algorithm>
+#include <array>
+#include <poll.h>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+constexpr uint32_t kPciCommand = 4;  // PCI Local Bus 3.0, section 6.2.2
+constexpr uint32_t kPciMemorySpace = 2;
+constexpr uint32_t kPciBusMaster = 4;
+constexpr absl::Duration kRegisterPeriod = absl::Milliseconds(1);
+// A controller whose CAP.TO says less takes longer all the same.
+constexpr absl::Duration kLeastReadyTimeout = absl::Seconds(1);
+constexpr absl::Duration kShutdownTimeout = absl::Seconds(10);
+
+}  // namespace
+
+std::string DescribeNvmeStatus(nvme::Status status) {
+  return absl::StrFormat("status 0x%02x of type %d", status & 0xff, (status >> 8) & 7);
+}
+
+// Each part in pages of its own, as queues have to begin at one.
+struct NvmeAdmin::Memory {
+  alignas(nvme::kPageSize) std::array<nvme::Command, kEntries> submissions;
+  alignas(nvme::kPageSize) std::array<nvme::Completion, kEntries> completions;
+  alignas(nvme::kPageSize) std::array<std::byte, nvme::kPageSize> data;
+};
+
+NvmeAdmin::Memory& NvmeAdmin::memory() const {
+  return *reinterpret_cast<Memory*>(buffer_.data());
+}
+
+absl::StatusOr<std::unique_ptr<NvmeAdmin>> NvmeAdmin::Create(PciDevice& device, DmaSpace& space,
+                                                             const EventFd& interrupt,
+                                                             absl::Duration timeout) {
+  std::unique_ptr<NvmeAdmin> admin(new NvmeAdmin(device, interrupt, timeout));
+  const uint32_t command = device.ReadConfig(kPciCommand, 2);
+  device.WriteConfig(kPciCommand, 2, command | kPciMemorySpace | kPciBusMaster);
+  admin->capabilities_ = nvme::Capabilities(admin->ReadRegister64(nvme::kCap));
+  const nvme::Capabilities& capabilities = admin->capabilities_;
+  if (admin->status() == nvme::kGone) {
+    return absl::UnavailableError(absl::StrFormat("%s does not answer", device.name()));
+  }
+  if (!capabilities.has_nvm_command_set() || capabilities.min_page_shift() > 12) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: this controller knows no pages of 4 KiB or no NVM commands (CAP is "
+                        "0x%x); use it through the kernel's driver",
+                        device.name(), capabilities.cap));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(admin->buffer_, space.Allocate(sizeof(Memory)));
+  const uint32_t stride = capabilities.doorbell_stride();
+  RINGSIDE_ASSIGN_OR_RETURN(std::byte * doorbells,
+                            device.MapBar(kBar, nvme::kDoorbells, 2 * uint64_t{stride}));
+  auto* registers = reinterpret_cast<uint32_t*>(doorbells);
+  const auto entries =
+      static_cast<uint16_t>(std::min<uint32_t>(kEntries, capabilities.max_queue_entries()));
+  admin->ring_ = NvmeRing({.submissions = admin->memory().submissions.data(),
+                           .completions = admin->memory().completions.data(),
+                           .entries = entries,
+                           .submission_doorbell = {registers, nullptr, nullptr},
+                           .completion_doorbell = {registers + stride / 4, nullptr, nullptr}});
+  return admin;
+}
+
+uint64_t NvmeAdmin::ReadRegister64(uint64_t offset) {
+  return device_.ReadBar(kBar, offset) | uint64_t{device_.ReadBar(kBar, offset + 4)} << 32;
+}
+
+void NvmeAdmin::WriteRegister64(uint64_t offset, uint64_t value) {
+  device_.WriteBar(kBar, offset, static_cast<uint32_t>(value));
+  device_.WriteBar(kBar, offset + 4, static_cast<uint32_t>(value >> 32));
+}
+
+// Section 3.5.1.
+absl::Status NvmeAdmin::Enable() {
+  ring_.Restart();
+  next_id_ = 0;
+  heard_ = nullptr;
+  interrupt_.Clear();
+  // A reset of the function takes it away.
+  device_.WriteConfig(kPciCommand, 2,
+                      device_.ReadConfig(kPciCommand, 2) | kPciMemorySpace | kPciBusMaster);
+  const uint32_t last = ring_.entries() - 1U;
+  device_.WriteBar(kBar, nvme::kAqa, last << 16 | last);
+  const auto iova_of = [this](const void* part) {
+    return buffer_.iova() +
+           static_cast<uint64_t>(static_cast<const std::byte*>(part) - buffer_.data());
+  };
+  WriteRegister64(nvme::kAsq, iova_of(&memory().submissions));
+  WriteRegister64(nvme::kAcq, iova_of(&memory().completions));
+  device_.WriteBar(kBar, nvme::kCc, nvme::kCcEntrySizes | nvme::kCcEnable);
+  return WaitForReady(true);
+}
+
+absl::Status NvmeAdmin::Disable() {
+  if (status() == nvme::kGone) {
+    return absl::UnavailableError(absl::StrFormat("%s is gone", device_.name()));
+  }
+  const uint32_t configuration = device_.ReadBar(kBar, nvme::kCc);
+  // CC.EN may not be cleared before the controller has come up; one that does not is reset below.
+  device_.WriteBar(kBar, nvme::kCc, configuration & ~(nvme::kCcEnable | nvme::kCcShutdownMask));
+  if (WaitForReady(false).ok()) return absl::OkStatus();
+  RINGSIDE_RETURN_IF_ERROR(device_.Reset());
+  return WaitForReady(false);
+}
+
+absl::Status NvmeAdmin::WaitForReady(bool ready) {
+  const absl::Duration limit =
+      std::max(absl::Milliseconds(capabilities_.timeout_ms()), kLeastReadyTimeout);
+  const int64_t end_ns = MonotonicNs() + absl::ToInt64Nanoseconds(limit);
+  while (true) {
+    const bool over = MonotonicNs() > end_ns;
+    const uint32_t now = status();
+    if (now == nvme::kGone) {
+      return absl::UnavailableError(absl::StrFormat("%s is gone", device_.name()));
+    }
+    if (((now & nvme::kCstsReady) != 0) == ready) return absl::OkStatus();
+    if (over || (ready && (now & nvme::kCstsFatal) != 0)) {
+      return absl::DeadlineExceededError(absl::StrFormat("%s does not %s within %s (CSTS is 0x%x)",
+                                                         device_.name(), ready ? "come up" : "stop",
+                                                         absl::FormatDuration(limit), now));
+    }
+    absl::SleepFor(kRegisterPeriod);
+  }
+}
+
+// Section 3.6.1.
+void NvmeAdmin::ShutDown() {
+  const uint32_t configuration = device_.ReadBar(kBar, nvme::kCc);
+  if (configuration == nvme::kGone || (configuration & nvme::kCcEnable) == 0) return;
+  device_.WriteBar(kBar, nvme::kCc, configuration | nvme::kCcShutdownNormal);
+  const int64_t end_ns = MonotonicNs() + absl::ToInt64Nanoseconds(kShutdownTimeout);
+  while ((status() & nvme::kCstsShutdownMask) != nvme::kCstsShutdownComplete &&
+         MonotonicNs() < end_ns && status() != nvme::kGone) {
+    absl::SleepFor(kRegisterPeriod);
+  }
+  Disable().IgnoreError();  // the end of the device ends its DMA all the same
+}
+
+bool NvmeAdmin::TakeSubsystemReset() {
+  const uint32_t now = status();
+  if (now == nvme::kGone || (now & nvme::kCstsSubsystemReset) == 0) return false;
+  device_.WriteBar(kBar, nvme::kCsts, nvme::kCstsSubsystemReset);
+  return true;
+}
+
+absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command) {
+  next_id_ = static_cast<uint16_t>((next_id_ + 1) % kEventId);
+  command.id = next_id_;
+  ring_.Push(command);
+  ring_.Submit();
+  const int64_t end_ns = MonotonicNs() + absl::ToInt64Nanoseconds(timeout_);
+  while (true) {
+    nvme::Completion completion;
+    // The answer to an earlier command comes too late for anyone.
+    while (TakeCompletion(completion)) {
+      if (completion.id != command.id) continue;
+      const nvme::Status status = nvme::StatusOf(completion.status);
+      if ((status & nvme::kStatusCode) == 0) return completion.result;
+      return absl::InternalError(absl::StrFormat("%s refuses admin command 0x%02x: %s",
+                                                 device_.name(), command.opcode,
+                                                 DescribeNvmeStatus(status)));
+    }
+    const int64_t left_ns = end_ns - MonotonicNs();
+    if (status() == nvme::kGone) {
+      return absl::UnavailableError(absl::StrFormat("%s is gone", device_.name()));
+    }
+    if (left_ns <= 0) {
+      return absl::DeadlineExceededError(
+          absl::StrFormat("%s has not answered admin command 0x%02x within %s", device_.name(),
+                          command.opcode, absl::FormatDuration(timeout_)));
+    }
+    // Not only by the interrupt: one that is lost is to cost a moment, not the command.
+    constexpr int64_t kMostMs = 10;
+    pollfd interrupt = {.fd = interrupt_.fd(), .events = POLLIN};
+    ::poll(&interrupt, 1, static_cast<int>(std::min(left_ns / 1'000'000 + 1, kMostMs)));
+    interrupt_.Clear();
+  }
+}
+
+// An event is heard on the way.
+bool NvmeAdmin::TakeCompletion(nvme::Completion& completion) {
+  while (ring_.HasCompletion()) {
+    completion = ring_.Pop();
+    ring_.Acknowledge();
+    if (completion.id != kEventId) return true;
+    const auto heard = std::exchange(heard_, nullptr);
+    if (heard && (nvme::StatusOf(completion.status) & nvme::kStatusCode) == 0) {
+      heard(completion.result);
+    }
+  }
+  return false;
+}
+
+void NvmeAdmin::Poll() {
+  interrupt_.Clear();
+  nvme::Completion completion;
+  while (TakeCompletion(completion)) {
+  }
+}
+
+void NvmeAdmin::AskForEvent(std::function<void(uint32_t)> heard) {
+  heard_ = std::move(heard);
+  ring_.Push({.opcode = static_cast<uint8_t>(nvme::AdminOp::kAsyncEvent), .id = kEventId});
+  ring_.Submit();
+}
+
+absl::StatusOr<std::span<const std::byte>> NvmeAdmin::Identify(uint32_t what, uint32_t nsid) {
+  const uint64_t data = buffer_.iova() + offsetof(Memory, data);
+  RINGSIDE_RETURN_IF_ERROR(Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kIdentify),
+                                    .nsid = nsid,
+                                    .prp1 = data,
+                                    .cdw10 = what})
+                               .status());
+  return memory().data;
+}
+
+absl::StatusOr<std::span<const std::byte>> NvmeAdmin::GetLogPage(uint8_t log, uint32_t bytes) {
+  const uint64_t data = buffer_.iova() + offsetof(Memory, data);
+  RINGSIDE_RETURN_IF_ERROR(Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kGetLogPage),
+                                    .nsid = 0xffffffff,
+                                    .prp1 = data,
+                                    .cdw10 = log | (bytes / 4 - 1) << 16})
+                               .status());
+  return std::span<const std::byte>(memory().data).first(bytes);
+}
+
+absl::StatusOr<uint32_t> NvmeAdmin::SetFeature(uint32_t feature, uint32_t value) {
+  return Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kSetFeatures),
+                  .cdw10 = feature,
+                  .cdw11 = value});
+}
+
+}  // namespace ringside

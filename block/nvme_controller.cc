@@ -1,0 +1,345 @@
+#include "block/nvme_controller.h"
+
+#include <algorithm>
+#include <poll.h>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "base/thread.h"
+
+namespace ringside {
+namespace {
+
+constexpr int64_t kTicksATimeout = 8;
+constexpr int64_t kMostTickNs = 1'000'000'000;
+constexpr uint32_t kPciCommand = 4;
+constexpr uint32_t kPciBusMaster = 4;
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<NvmeController>> CreateNvmeController(
+    std::unique_ptr<PciDevice> device, const NvmeSettings& settings, Logger logger) {
+  return NvmeController::Create(std::move(device), settings, logger);
+}
+
+absl::StatusOr<std::shared_ptr<NvmeController>> NvmeController::Create(
+    std::unique_ptr<PciDevice> device, const NvmeSettings& settings, Logger logger) {
+  constexpr uint32_t kClassRegister = 8;
+  constexpr uint32_t kNvmeClass = 0x010802;  // PCI Code and ID Assignment 1.11, section 1.2
+  if (device->ReadConfig(kClassRegister, 4) >> 8 != kNvmeClass) {
+    return BadInput("%s is no NVMe controller; 'ringside doctor' lists those there are",
+                    device->name());
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
+  std::shared_ptr<NvmeController> controller(
+      new NvmeController(std::move(device), settings, logger, std::move(wake)));
+  RINGSIDE_RETURN_IF_ERROR(controller->SetUpInterrupts());
+  absl::Status status;
+  Event is_up;
+  NvmeController* const self = controller.get();
+  RINGSIDE_ASSIGN_OR_RETURN(
+      self->thread_, StartThread("nvme", [self, &status, &is_up] { self->Run(status, is_up); }));
+  is_up.Wait();
+  RINGSIDE_RETURN_IF_ERROR(status);
+  return controller;
+}
+
+NvmeController::NvmeController(std::unique_ptr<PciDevice> device, const NvmeSettings& settings,
+                               Logger logger, EventFd wake)
+    : device_(std::move(device)),
+      settings_(settings),
+      log_(logger),
+      tick_ns_(std::clamp<int64_t>(absl::ToInt64Nanoseconds(settings.timeout) / kTicksATimeout,
+                                   1'000'000, kMostTickNs)),
+      wake_(std::move(wake)),
+      space_(*device_) {}
+
+NvmeController::~NvmeController() {
+  if (!thread_.joinable()) return;
+  {
+    const MutexLock lock(mutex_);
+    stop_ = true;
+  }
+  wake_.Signal();
+  thread_.join();
+}
+
+absl::Status NvmeController::SetUpInterrupts() {
+  const uint32_t vectors = std::min<uint32_t>(device_->vectors(), kMaxQueues + 1U);
+  if (vectors < 2) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s has %d MSI-X vectors, and 2 are needed; use it through the kernel's "
+                        "driver",
+                        device_->name(), vectors));
+  }
+  std::vector<int> fds;
+  for (uint32_t i = 0; i < vectors; ++i) {
+    RINGSIDE_ASSIGN_OR_RETURN(EventFd interrupt, EventFd::Create());
+    fds.push_back(interrupt.fd());
+    interrupts_.push_back(std::move(interrupt));
+  }
+  return device_->SetVectors(fds);
+}
+
+void NvmeController::Run(absl::Status& status, Event& is_up) {
+  status = SetUp();
+  const bool ok = status.ok();
+  is_up.Notify();  // the caller's variables are gone after this
+  while (ok) {
+    WaitForSomething();
+    {
+      const MutexLock lock(mutex_);
+      if (stop_) break;
+    }
+    RunCalls();
+    if (!given_up_) {
+      admin_->Poll();
+      HearEvents();
+    }
+    ChangeQueues();
+    if (MonotonicNs() >= next_tick_ns_) Tick();
+  }
+  ChangeQueues();
+  if (admin_ != nullptr) admin_->ShutDown();
+}
+
+void NvmeController::WaitForSomething() {
+  int timeout_ms = -1;
+  if (!resting_) {
+    const int64_t left_ns = next_tick_ns_ - MonotonicNs();
+    timeout_ms = left_ns <= 0 ? 0 : static_cast<int>(left_ns / 1'000'000 + 1);
+  }
+  pollfd fds[] = {{.fd = wake_.fd(), .events = POLLIN},
+                  {.fd = interrupts_[0].fd(), .events = POLLIN}};
+  poll(fds, std::size(fds), timeout_ms);
+  wake_.Clear();
+  if (resting_) {
+    resting_ = false;
+    watch_.asleep.store(false, std::memory_order_relaxed);
+    next_tick_ns_ = MonotonicNs() + tick_ns_;
+  }
+}
+
+// Called once a tick. When nothing is in flight it says that it will sleep, and sleeps a tick
+// later if that is still so. In between every channel that sends something sees what it has said,
+// or its store of `sent_at` is seen here: no store takes a tick to be visible, and so the senders
+// need no fence. They wake this thread when they find it asleep.
+void NvmeController::Rest() {
+  const auto queues = Queues();
+  const bool busy = std::ranges::any_of(queues, [](NvmeQueue* queue) {
+    for (size_t i = 0; i < NvmeQueue::kSlots; ++i) {
+      if (queue->sent_at(i).load(std::memory_order_relaxed) != 0) return true;
+    }
+    return false;
+  });
+  if (!busy) resting_ = watch_.asleep.load(std::memory_order_relaxed);
+  watch_.asleep.store(!busy, std::memory_order_relaxed);
+}
+
+void NvmeController::OnControllerThread(absl::FunctionRef<void()> function) {
+  Call call = {.function = function, .over = {}};
+  {
+    const MutexLock lock(mutex_);
+    calls_.push_back(&call);
+  }
+  wake_.Signal();
+  call.over.Wait();
+}
+
+void NvmeController::RunCalls() {
+  std::vector<Call*> calls;
+  {
+    const MutexLock lock(mutex_);
+    calls.swap(calls_);
+  }
+  for (Call* call : calls) {
+    call->function();
+    call->over.Notify();
+  }
+}
+
+absl::StatusOr<const IovaOffsets*> NvmeController::MapMemory(
+    std::span<const MemoryRegion> regions) {
+  const MutexLock lock(mutex_);
+  for (const auto& memory : memories_) {
+    if (!regions.empty() && memory->host == regions.front().host) return &memory->offsets;
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(IovaOffsets offsets, space_.MapMemory(regions));
+  const std::byte* host = regions.empty() ? nullptr : regions.front().host;
+  memories_.push_back(
+      std::make_unique<MappedMemory>(MappedMemory{.host = host, .offsets = std::move(offsets)}));
+  return &memories_.back()->offsets;
+}
+
+std::vector<NvmeQueue*> NvmeController::Queues() {
+  const MutexLock lock(mutex_);
+  std::vector<NvmeQueue*> queues;
+  for (const auto& queue : queues_) queues.push_back(queue.get());
+  return queues;
+}
+
+absl::StatusOr<NvmeQueue*> NvmeController::OpenQueue(IoThread& io_thread) {
+  RINGSIDE_ASSIGN_OR_RETURN(DmaBuffer memory, space_.Allocate(sizeof(NvmeQueue::Memory)));
+  const MutexLock lock(mutex_);
+  uint16_t id = 1;
+  while (std::ranges::any_of(queues_, [id](const auto& queue) { return queue->id() == id; })) ++id;
+  if (id > queue_count_) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s has %d queues, all in use; give its disks fewer I/O threads", name(), queue_count_));
+  }
+  queues_.push_back(
+      std::make_unique<NvmeQueue>(NvmeQueue::Parts{.id = id,
+                                                   .entries = queue_entries_,
+                                                   .submission_doorbell = Doorbell(id, false),
+                                                   .completion_doorbell = Doorbell(id, true),
+                                                   .interrupt = interrupts_[id].fd(),
+                                                   .vector_control = device_->vector_control(id),
+                                                   .watch = watch_,
+                                                   .control = wake_},
+                                  std::move(memory), io_thread));
+  wake_.Signal();
+  return queues_.back().get();
+}
+
+NvmeDoorbell NvmeController::Doorbell(uint16_t queue, bool completion) const {
+  const uint64_t offset =
+      nvme::DoorbellOffset(queue, completion, admin_->capabilities().doorbell_stride());
+  auto* reg = reinterpret_cast<uint32_t*>(doorbells_ + offset);
+  if (!has_shadows_) return {reg, nullptr, nullptr};
+  std::byte* shadow = shadows_.data() + offset;
+  return {reg, reinterpret_cast<uint32_t*>(shadow),
+          reinterpret_cast<uint32_t*>(shadow + nvme::kPageSize)};
+}
+
+// Makes those that are new, or have gone with a reset, and unmakes those that are closed.
+void NvmeController::ChangeQueues() {
+  for (NvmeQueue* queue : Queues()) {
+    if (queue->closed()) {
+      UnmakeQueue(*queue);
+    } else if (!queue->created && !queue->failed) {
+      const absl::Status status =
+          given_up_ ? absl::UnavailableError("it was given up") : MakeQueue(*queue);
+      queue->created = status.ok();
+      queue->failed = !status.ok();
+      if (queue->failed && !given_up_) log_.Log(Severity::kError, "%s", Message(status));
+      queue->OnIoThread(
+          [&](NvmeChannel& channel) { queue->created ? channel.Thaw() : channel.Fail(); });
+    }
+  }
+}
+
+absl::Status NvmeController::MakeQueue(NvmeQueue& queue) {
+  const uint32_t shape = uint32_t{queue.id()} | (queue.parts().entries - 1U) << 16;
+  const auto iova_of = [&](const auto& ring) { return queue.IovaOf(&ring); };
+  RINGSIDE_RETURN_IF_ERROR(admin_
+                               ->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kCreateCq),
+                                          .prp1 = iova_of(queue.memory().completions),
+                                          .cdw10 = shape,
+                                          .cdw11 = nvme::kQueueContiguous | nvme::kQueueInterrupts |
+                                                   uint32_t{queue.id()} << 16})
+                               .status());
+  return admin_
+      ->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kCreateSq),
+                 .prp1 = iova_of(queue.memory().submissions),
+                 .cdw10 = shape,
+                 .cdw11 = nvme::kQueueContiguous | uint32_t{queue.id()} << 16})
+      .status();
+}
+
+void NvmeController::UnmakeQueue(NvmeQueue& queue) {
+  if (queue.created && !given_up_) {
+    for (const nvme::AdminOp op : {nvme::AdminOp::kDeleteSq, nvme::AdminOp::kDeleteCq}) {
+      const auto done = admin_->Execute({.opcode = static_cast<uint8_t>(op), .cdw10 = queue.id()});
+      if (done.ok()) continue;
+      // The controller may still write there.
+      Recover(std::string(Message(done.status())));
+      break;
+    }
+  }
+  const MutexLock lock(mutex_);
+  std::erase_if(queues_, [&](const auto& each) { return each.get() == &queue; });
+}
+
+void NvmeController::Tick() {
+  next_tick_ns_ = MonotonicNs() + tick_ns_;
+  const uint32_t tick = watch_.tick.load(std::memory_order_relaxed) + 1;
+  watch_.tick.store(tick == 0 ? 1 : tick, std::memory_order_relaxed);
+  if (!given_up_) {
+    const uint32_t status = admin_->status();
+    if (status == nvme::kGone) {
+      Recover("it is gone");
+    } else if ((status & nvme::kCstsFatal) != 0 || (status & nvme::kCstsReady) == 0) {
+      Recover(absl::StrFormat("it has stopped by itself (CSTS is 0x%x)", status));
+    } else {
+      for (NvmeQueue* queue : Queues()) CheckCommands(*queue);
+    }
+  }
+  Rest();
+}
+
+bool NvmeController::MayBeOverdue(NvmeQueue& queue) const {
+  const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
+  for (size_t i = 0; i < NvmeQueue::kSlots; ++i) {
+    const uint32_t sent = queue.sent_at(i).load(std::memory_order_relaxed);
+    if (sent != 0 && now - sent > kTicksATimeout) return true;
+  }
+  return false;
+}
+
+void NvmeController::CheckCommands(NvmeQueue& queue) {
+  while (!given_up_ && queue.created && MayBeOverdue(queue)) {
+    NvmeChannel::Overdue overdue;
+    queue.OnIoThread([&](NvmeChannel& channel) {
+      overdue = channel.FindOverdue(watch_.tick.load(std::memory_order_relaxed), kTicksATimeout);
+    });
+    if (overdue.remedy == NvmeChannel::Remedy::kNone) return;
+    if (overdue.remedy == NvmeChannel::Remedy::kReset) {
+      return Recover(absl::StrFormat("a command has had no answer for %s, after an abort",
+                                     absl::FormatDuration(settings_.timeout)));
+    }
+    log_.Log(Severity::kWarning, "%s: a command has had no answer for %s: aborting it", name(),
+             absl::FormatDuration(settings_.timeout));
+    const auto aborted = admin_->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kAbort),
+                                          .cdw10 = queue.id() | uint32_t{overdue.id} << 16});
+    // One that is refused has another time-out to end by itself.
+    if (absl::IsDeadlineExceeded(aborted.status())) {
+      return Recover(std::string(Message(aborted.status())));
+    }
+  }
+}
+
+void NvmeController::Recover(const std::string& why) {
+  log_.Log(Severity::kWarning, "%s: %s: resetting the controller", name(), why);
+  resets_.Add();
+  const auto queues = Queues();
+  for (NvmeQueue* queue : queues) {
+    queue->OnIoThread([](NvmeChannel& channel) { channel.Freeze(); });
+  }
+  if (const absl::Status status = Restart(); !status.ok()) return GiveUp(status);
+  for (NvmeQueue* queue : queues) queue->created = false;
+  wake_.Signal();  // ChangeQueues makes them
+}
+
+// Disabled, so nothing is in flight any more, and up again.
+absl::Status NvmeController::Restart() {
+  RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
+  if (BringUp().ok()) return absl::OkStatus();
+  RINGSIDE_RETURN_IF_ERROR(device_->Reset());
+  RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
+  return BringUp();
+}
+
+void NvmeController::GiveUp(const absl::Status& why) {
+  log_.Log(Severity::kError, "%s: %s: its disks fail from now on", name(), Message(why));
+  // Whatever it still does, it does to no memory.
+  device_->WriteConfig(kPciCommand, 2, device_->ReadConfig(kPciCommand, 2) & ~kPciBusMaster);
+  space_.CutOff();
+  given_up_ = true;
+  for (NvmeQueue* queue : Queues()) {
+    queue->failed = true;
+    queue->OnIoThread([](NvmeChannel& channel) { channel.Fail(); });
+  }
+}
+
+}  // namespace ringside

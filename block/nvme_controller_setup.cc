@@ -1,0 +1,201 @@
+// How a controller is brought up, and what it tells of itself.
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "base/status.h"
+#include "block/nvme_controller.h"
+
+namespace ringside {
+namespace {
+
+// What asynchronous events are asked for, section 5.27.1.8: the critical warnings of the health
+// log, changed namespaces and firmware that is to be activated.
+constexpr uint32_t kAsyncEvents = 0x1f | 1U << 8 | 1U << 9;
+
+const char* DescribeEvent(uint32_t event) {
+  const uint32_t type = event & 7;
+  const uint32_t info = (event >> 8) & 0xff;
+  if (type == 0) {
+    constexpr const char* kErrors[] = {"a write to a doorbell that is not there",
+                                       "a doorbell value that cannot be",
+                                       "a diagnostic failure",
+                                       "a persistent internal error",
+                                       "a transient internal error",
+                                       "firmware that could not be loaded"};
+    return info < std::size(kErrors) ? kErrors[info] : "an error";
+  }
+  if (type == 1) return "a health warning (see its SMART log)";
+  if (type == 2 && info == 0) return "a changed namespace";
+  return "a notice";
+}
+
+}  // namespace
+
+absl::Status NvmeController::SetUp() {
+  RINGSIDE_ASSIGN_OR_RETURN(admin_,
+                            NvmeAdmin::Create(*device_, space_, interrupts_[0], settings_.timeout));
+  RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
+  queue_entries_ = static_cast<uint16_t>(
+      std::min<uint32_t>(NvmeQueue::kEntries, admin_->capabilities().max_queue_entries()));
+  RINGSIDE_RETURN_IF_ERROR(admin_->Enable());
+  admin_->TakeSubsystemReset();
+  RINGSIDE_RETURN_IF_ERROR(IdentifyController());
+  RINGSIDE_RETURN_IF_ERROR(AskForQueues());
+  RINGSIDE_RETURN_IF_ERROR(MapDoorbells());
+  return SetFeatures();
+}
+
+// Once more. What it told at first is taken to hold.
+absl::Status NvmeController::BringUp() {
+  RINGSIDE_RETURN_IF_ERROR(admin_->Enable());
+  if (admin_->TakeSubsystemReset() && has_cache_) {
+    cache_lost_ = true;
+    log_.Log(Severity::kError,
+             "%s: the whole subsystem was reset, so writes in its cache may be lost: no flush "
+             "will succeed any more",
+             name());
+  }
+  const uint16_t before = queue_count_;
+  RINGSIDE_RETURN_IF_ERROR(AskForQueues());
+  if (queue_count_ < before) {
+    return absl::UnavailableError(
+        absl::StrFormat("it has only %d queues after the reset", queue_count_));
+  }
+  queue_count_ = before;
+  return SetFeatures();
+}
+
+absl::Status NvmeController::IdentifyController() {
+  RINGSIDE_ASSIGN_OR_RETURN(const auto data, admin_->Identify(nvme::kCnsController, 0));
+  namespace field = nvme::controller;
+  const auto mdts = nvme::Field<uint8_t>(data, field::kMdts);
+  most_bytes_ = mdts == 0 || mdts > 7 ? kMostPrpBytes : nvme::kPageSize << mdts;
+  has_cache_ = (nvme::Field<uint8_t>(data, field::kVwc) & field::kVwcPresent) != 0;
+  const auto optional = nvme::Field<uint16_t>(data, field::kOncs);
+  constexpr uint16_t kDiscard = field::kOncsDatasetManagement | field::kOncsWriteZeroes;
+  has_discard_ = (optional & kDiscard) == kDiscard;
+  has_shadows_ = (nvme::Field<uint16_t>(data, field::kOacs) & field::kOacsDoorbellBuffers) != 0;
+  return absl::OkStatus();
+}
+
+// As many as there are vectors for, section 5.27.1.5.
+absl::Status NvmeController::AskForQueues() {
+  const auto wanted = static_cast<uint32_t>(interrupts_.size() - 1);
+  RINGSIDE_ASSIGN_OR_RETURN(
+      const uint32_t granted,
+      admin_->SetFeature(nvme::kFeatureQueueCount, (wanted - 1) << 16 | (wanted - 1)));
+  queue_count_ =
+      static_cast<uint16_t>(std::min({wanted, (granted & 0xffff) + 1, (granted >> 16) + 1}));
+  return absl::OkStatus();
+}
+
+absl::Status NvmeController::MapDoorbells() {
+  const uint64_t bytes =
+      nvme::DoorbellOffset(queue_count_ + 1U, false, admin_->capabilities().doorbell_stride());
+  RINGSIDE_ASSIGN_OR_RETURN(doorbells_, device_->MapBar(NvmeAdmin::kBar, nvme::kDoorbells, bytes));
+  has_shadows_ = has_shadows_ && bytes <= nvme::kPageSize;
+  if (!has_shadows_) return absl::OkStatus();
+  RINGSIDE_ASSIGN_OR_RETURN(shadows_, space_.Allocate(2 * nvme::kPageSize));
+  return absl::OkStatus();
+}
+
+absl::Status NvmeController::SetFeatures() {
+  if (has_cache_) {
+    // A reset may have set it to whatever is saved.
+    RINGSIDE_RETURN_IF_ERROR(admin_->SetFeature(nvme::kFeatureWriteCache, 1).status());
+  }
+  if (has_shadows_) {
+    std::memset(shadows_.data(), 0, 2 * nvme::kPageSize);
+    RINGSIDE_RETURN_IF_ERROR(
+        admin_
+            ->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kDoorbellBuffers),
+                       .prp1 = shadows_.iova(),
+                       .prp2 = shadows_.iova() + nvme::kPageSize})
+            .status());
+  }
+  // Not all know all of them, and none is needed.
+  if (!admin_->SetFeature(nvme::kFeatureAsyncEvents, kAsyncEvents).ok()) {
+    log_.Log(Severity::kDebug, "%s tells of errors only", name());
+  }
+  AskForEvent();
+  return absl::OkStatus();
+}
+
+void NvmeController::AskForEvent() {
+  admin_->AskForEvent([this](uint32_t event) { events_.push_back(event); });
+}
+
+// Reading the log lets the controller tell of the next event of its kind, section 5.2.
+void NvmeController::HearEvents() {
+  const auto events = std::exchange(events_, {});
+  for (const uint32_t event : events) {
+    constexpr uint8_t kChangedNamespaces = 4;
+    const auto log = static_cast<uint8_t>(event >> 16);
+    log_.Log(Severity::kWarning, "%s tells of %s (event 0x%x)", name(), DescribeEvent(event),
+             event);
+    const auto read = admin_->GetLogPage(log, log == kChangedNamespaces ? 4096 : 512);
+    if (!read.ok()) log_.Log(Severity::kDebug, "%s", Message(read.status()));
+    AskForEvent();
+  }
+}
+
+absl::StatusOr<NvmeNamespace> NvmeController::Identify(uint32_t nsid) {
+  absl::StatusOr<NvmeNamespace> result;
+  OnControllerThread([&] { result = IdentifyHere(nsid); });
+  return result;
+}
+
+absl::StatusOr<NvmeNamespace> NvmeController::IdentifyHere(uint32_t nsid) {
+  const auto answer = admin_->Identify(nvme::kCnsNamespace, nsid);
+  // Of one that is not there all fields are zero, or the controller refuses.
+  if (absl::IsInternal(answer.status())) return NoSuchNamespace(nsid);
+  RINGSIDE_RETURN_IF_ERROR(answer.status());
+  const std::span<const std::byte> data = *answer;
+  const auto blocks = nvme::Field<uint64_t>(data, nvme::ns::kSize);
+  if (blocks == 0) return NoSuchNamespace(nsid);
+  const auto in_use = nvme::Field<uint8_t>(data, nvme::ns::kFormatInUse);
+  const size_t index = (in_use & 0xf) | (in_use >> 1 & 0x30);
+  const auto format = nvme::Field<uint32_t>(data, nvme::ns::kFormat0 + 4 * index);
+  const uint32_t shift = (format >> 16) & 0xff;
+  const uint32_t metadata = format & 0xffff;
+  if (shift < 9 || shift > 12 || metadata != 0) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: namespace %d has blocks of 2^%d bytes with %d of metadata; format it with 512 or 4096 "
+        "and none, or use it through the kernel's driver",
+        name(), nsid, shift, metadata));
+  }
+  NvmeNamespace result = {.id = nsid,
+                          .block_size = 1U << shift,
+                          .most_bytes = most_bytes_,
+                          .volatile_cache = has_cache_};
+  result.boundary = uint64_t{nvme::Field<uint16_t>(data, nvme::ns::kBoundary)} << shift;
+  BlockInfo& info = result.info;
+  info = {.size = blocks << shift,
+          .logical_block = result.block_size,
+          .physical_block = result.block_size,
+          .write_back = has_cache_,
+          .can_discard = has_discard_,
+          .discard_alignment = result.block_size};
+  if ((nvme::Field<uint8_t>(data, nvme::ns::kFeatures) & nvme::ns::kHasPreferredSizes) != 0) {
+    const uint32_t preferred = nvme::Field<uint16_t>(data, nvme::ns::kPreferredWrite) + 1U;
+    info.physical_block = std::min(std::bit_floor(preferred) << shift, nvme::kPageSize);
+    info.optimal_io = (nvme::Field<uint16_t>(data, nvme::ns::kOptimalWrite) + 1U) << shift;
+  }
+  return result;
+}
+
+absl::Status NvmeController::NoSuchNamespace(uint32_t nsid) {
+  RINGSIDE_ASSIGN_OR_RETURN(const auto data, admin_->Identify(nvme::kCnsActiveNamespaces, 0));
+  std::string there;
+  for (size_t at = 0; at < data.size(); at += sizeof(uint32_t)) {
+    const auto id = nvme::Field<uint32_t>(data, at);
+    if (id == 0) break;
+    there += absl::StrFormat("%s%d", there.empty() ? "" : ", ", id);
+  }
+  return absl::NotFoundError(absl::StrFormat("%s has no namespace %d; there is: %s", name(), nsid,
+                                             there.empty() ? "none" : there));
+}
+
+}  // namespace ringside

@@ -1,0 +1,65 @@
+#include "tests/support/nvme_model_namespace.h"
+
+#include <cstring>
+#include <new>
+
+namespace ringside::testing {
+
+NvmeModelMedia::NvmeModelMedia(const NvmeModelNamespace& config)
+    : config_(config),
+      size_(config.blocks * config.block_size),
+      durable_(Zeroes(size_)),
+      contents_(Zeroes(size_)),
+      is_cached_(config.blocks) {}
+
+NvmeModelMedia::Bytes NvmeModelMedia::Zeroes(uint64_t size) {
+  void* bytes = std::calloc(size + 1, 1);
+  if (bytes == nullptr) throw std::bad_alloc();
+  return Bytes(static_cast<std::byte*>(bytes));
+}
+
+void NvmeModelMedia::Written(uint64_t offset, uint64_t size, bool durable) {
+  const uint64_t first = offset / config_.block_size;
+  const uint64_t end = first + size / config_.block_size;
+  for (uint64_t block = first; block < end; ++block) {
+    if (durable) {
+      // It may still be in the cache: to be written again then does no harm.
+      Copy(contents_, durable_, block);
+    } else if (!is_cached_[block]) {
+      is_cached_[block] = true;
+      cached_.push_back(block);
+    }
+  }
+}
+
+void NvmeModelMedia::Zero(uint64_t offset, uint64_t size, bool durable) {
+  std::memset(contents(offset), 0, size);
+  Written(offset, size, durable);
+}
+
+void NvmeModelMedia::Flush() {
+  for (const uint64_t block : cached_) {
+    Copy(contents_, durable_, block);
+    is_cached_[block] = false;
+  }
+  cached_.clear();
+}
+
+void NvmeModelMedia::PowerCut(std::mt19937_64* random) {
+  for (const uint64_t block : cached_) {
+    if (random != nullptr && ((*random)() & 1) != 0) {
+      Copy(contents_, durable_, block);
+    } else {
+      Copy(durable_, contents_, block);
+    }
+    is_cached_[block] = false;
+  }
+  cached_.clear();
+}
+
+void NvmeModelMedia::Copy(const Bytes& from, const Bytes& to, uint64_t block) {
+  const uint64_t offset = block * config_.block_size;
+  std::memcpy(to.get() + offset, from.get() + offset, config_.block_size);
+}
+
+}  // namespace ringside::testing

@@ -20,8 +20,9 @@ disk() {
     esac
 }
 
+# Of the process that `start` makes for it: $pid is Ringside's.
 ringside_run() {
-    $ringside run --kernel "$kernel" --initrd "$initrd" "$@"
+    exec $ringside run --kernel "$kernel" --initrd "$initrd" "$@"
 }
 
 # Two queues on two I/O threads are two queue pairs of the controller's.
@@ -156,7 +157,7 @@ group_misuse() {
     refused "disk0 and disk1 are both $url/1" -- $url/1 $url/1
     refused $nvme 'namespace 9' -- $url/9
     chmod 666 /dev/kvm
-    as='setpriv --reuid 1000 --regid 1000 --clear-groups'
+    as='/usr/bin/setpriv --reuid 1000 --regid 1000 --clear-groups'
     refused "cannot open '$group_file'" "'chown USER $group_file'" -- $url/1
     chown 1000 "$group_file"
     refused 'limit on locked memory' 'ulimit -l' -- $url/1

@@ -8,7 +8,6 @@ QEMU's controller says that it was asked to do.
 import hashlib
 import os
 import re
-import shutil
 import subprocess
 import sys
 
@@ -30,7 +29,7 @@ GROUPS = {**dict.fromkeys(RAW_SIZES, []), "kill": [],
                                    "-blockdev null-co,read-zeroes=on,node-name=pair-1 "
                                    "-device virtio-blk-pci,drive=pair-0,addr=5.0,multifunction=on "
                                    "-device virtio-blk-pci,drive=pair-1,addr=5.1",
-                     "--file", shutil.which("setpriv")],
+                     "--file", "/usr/bin/setpriv"],
           "no_iommu": ["--kernel-arg", "intel_iommu=off"]}
 
 
@@ -47,7 +46,7 @@ class Failures:
 def run_lab(group, directory, namespaces, arguments):
     """Returns the lab's exit status and what it printed; leaves QEMU's trace in the directory."""
     initrd = LAB_DIRECTORY / ("test-disk-6.1.cpio" if group in RAW_SIZES else "test-records.cpio")
-    command = [CHECKOUT / "tools" / "lab", "--tries", "3", "--timeout", "300", *GROUPS[group],
+    command = [CHECKOUT / "tools" / "lab", "--tries", "3", "--timeout", "400", *GROUPS[group],
                "--qemu-arg", f"-trace pci_nvme_* -D {directory / 'trace'}",
                *(word for name in namespaces for word in ("--nvme", name)),
                *(word for name in ("common.sh", "nvme.sh") for word in ("--file", SCRIPTS / name)),

@@ -27,14 +27,14 @@ ringside_run() {
 
 # Two queues on two I/O threads are two queue pairs of the controller's.
 two_queues() {
-    ringside_run --cpus 2 --memory 512M --iothread id=a --iothread id=b "$@"
+    ringside_run --cpus 2 --iothread id=a --iothread id=b "$@"
 }
 
 end_here() { [ $failures = 0 ] || { echo "--- console:"; cat "$work/console"; exit 1; }; }
 
 run_guest() {
     code=none
-    if start_until 'guest=started' two_queues --stats json \
+    if start_until 'guest=started' two_queues --memory 512M --stats json \
         --cmdline "console=ttyS0 quiet panic=-1 root=/dev/vda disk_checks=$checks" \
         --disk "$(disk 1),queues=2,iothreads=a+b" \
         --disk "$(disk 2),queues=2,iothreads=a+b,serial=raw-1"; then
@@ -83,7 +83,8 @@ group_kill() {
     give "$driver" || fail "the controller does not take the driver $driver"
     flushed=0
     for kill in $(seq 10); do
-        set -- --disk "$(disk 1),queues=2,iothreads=a+b" \
+        # Little memory: all of it is pinned at each start, which takes the lab seconds a GiB.
+        set -- --memory 128M --disk "$(disk 1),queues=2,iothreads=a+b" \
             --cmdline "console=ttyS0 quiet panic=-1 records=$flushed"
         # While it sets up the controller, too.
         start two_queues "$@"
@@ -134,7 +135,7 @@ refused() {
 
 # usable: by the next one at once. A guest that reads and flushes shows it.
 usable() {
-    start_until 'flushed=' ringside_run --memory 256M --disk "nvme://$nvme/1" \
+    start_until 'flushed=' ringside_run --memory 128M --disk "nvme://$nvme/1" \
         --cmdline "console=ttyS0 quiet panic=-1 records=0" || fail "the controller cannot be used"
     end_here
 }

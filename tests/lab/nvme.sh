@@ -4,8 +4,10 @@ nvme=0000:00:04.0
 # driver_of ADDRESS
 driver_of() { basename "$(readlink "/sys/bus/pci/devices/$1/driver")"; }
 
-# give DRIVER [ADDRESS]: binds the controller to it, for good.
+# give DRIVER [ADDRESS]: binds the controller to it, for good. Not anew: a block device that someone
+# has still open keeps its name, and the next one would get another.
 give() {
+    [ "$(driver_of "${2:-$nvme}")" != "$1" ] || return 0
     at=/sys/bus/pci/devices/${2:-$nvme}
     [ ! -e "$at/driver" ] || echo "${2:-$nvme}" >"$at/driver/unbind"
     echo "$1" >"$at/driver_override"

@@ -51,7 +51,8 @@ examples:
   tools/compare --targets tmpfs --depths 1,32 --rounds 5 --only Ringside --only 'QEMU*native*'
   tools/compare --ringside-poll grow-shrink --qemu-poll 32768
   tools/compare --qemu /usr/bin/qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker
-  tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5"""
+  tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5
+  tools/compare lab --nvme --depths 1,32"""
 
 RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 TARGETS = ("disk", "tmpfs", "null")

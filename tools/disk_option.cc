@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <limits>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,10 @@ namespace ringside {
 namespace {
 
 using Setter = absl::Status (*)(DiskConfig&, const std::string& value);
+
+// A namespace is given by its URL, in front of all keys.
+constexpr std::string_view kNvmeScheme = "nvme://";
+constexpr char kNvmeExample[] = "nvme://0000:00:04.0/1";
 
 FileConfig& File(DiskConfig& config) {
   return std::get<FileConfig>(config.backend);
@@ -48,7 +53,9 @@ absl::Status SetSwitch(bool& is_on, const char* key, const std::string& value) {
 }
 
 absl::Status SetReadOnly(DiskConfig& config, const std::string& value) {
-  return SetSwitch(File(config).read_only, "readonly", value);
+  auto* nvme = std::get_if<NvmeConfig>(&config.backend);
+  bool& read_only = nvme != nullptr ? nvme->read_only : File(config).read_only;
+  return SetSwitch(read_only, "readonly", value);
 }
 
 absl::Status SetInline(DiskConfig& config, const std::string& value) {
@@ -79,6 +86,17 @@ absl::Status SetSize(DiskConfig& config, const std::string& value) {
 absl::Status SetLatency(DiskConfig& config, const std::string& value) {
   RINGSIDE_ASSIGN_OR_RETURN(std::get<NullConfig>(config.backend).latency_ns,
                             ParseShortTime("--disk latency", value, "20us"));
+  return absl::OkStatus();
+}
+
+absl::Status SetTimeout(DiskConfig& config, const std::string& value) {
+  absl::Duration timeout;
+  if (!absl::ParseDuration(absl::string_view(value.data(), value.size()), &timeout) ||
+      timeout < kMinNvmeTimeout || timeout > kMaxNvmeTimeout) {
+    return BadInput("--disk timeout='%s' cannot be; give a time from 10ms to 1h, such as 30s",
+                    value);
+  }
+  config.nvme_timeout = timeout;
   return absl::OkStatus();
 }
 
@@ -134,6 +152,11 @@ absl::Status SetType(DiskConfig& config, const std::string& value) {
   return absl::OkStatus();
 }
 
+constexpr char kFile[] = "type=file";
+constexpr char kNull[] = "type=null";
+constexpr char kNvme[] = "nvme://";
+constexpr char kFileOrNvme[] = "type=file or nvme://";
+
 struct Key {
   const char* name;
   const char* type;  // which alone has it; null: every disk
@@ -141,20 +164,22 @@ struct Key {
 };
 constexpr std::array kKeys = {
     Key{"type", nullptr, SetType},
-    Key{"path", "file", SetPath},
-    Key{"readonly", "file", SetReadOnly},
-    Key{"cache", "file", SetCache},
-    Key{"aio", "file", SetAio},
-    Key{"inline", "file", SetInline},
-    Key{"size", "null", SetSize},
-    Key{"latency", "null", SetLatency},
+    Key{"path", kFile, SetPath},
+    Key{"readonly", kFileOrNvme, SetReadOnly},
+    Key{"cache", kFile, SetCache},
+    Key{"aio", kFile, SetAio},
+    Key{"inline", kFile, SetInline},
+    Key{"size", kNull, SetSize},
+    Key{"latency", kNull, SetLatency},
+    Key{"timeout", kNvme, SetTimeout},
     Key{"serial", nullptr, SetSerial},
     Key{"queues", nullptr, SetQueues},
     Key{"iothreads", nullptr, SetIoThreads},
 };
 
-const char* TypeName(const DiskConfig& config) {
-  return std::holds_alternative<FileConfig>(config.backend) ? "file" : "null";
+std::string_view TypeOf(const DiskConfig& config) {
+  if (std::holds_alternative<NvmeConfig>(config.backend)) return kNvme;
+  return std::holds_alternative<FileConfig>(config.backend) ? kFile : kNull;
 }
 
 struct Field {
@@ -174,23 +199,59 @@ absl::StatusOr<Field> FindKey(const KeyValue& field) {
 
 absl::Status SetField(DiskConfig& config, const Field& field) {
   const Key& key = *field.key;
-  if (key.type != nullptr && std::string_view(key.type) != TypeName(config)) {
-    return BadInput("--disk '%s' is for type=%s only; leave it out, or give type=%s", key.name,
-                    key.type, key.type);
+  const std::string_view type = TypeOf(config);
+  if (type == kNvme && key.set == SetType) {
+    return BadInput("--disk 'type' is not for nvme://, which says it already; leave it out");
+  }
+  if (key.type != nullptr && std::string_view(key.type).find(type) == std::string_view::npos) {
+    return BadInput("--disk '%s' is for %s only; leave it out%s", key.name, key.type,
+                    type == kNvme ? std::string() : absl::StrFormat(", or give %s", key.type));
   }
   return key.set(config, field.value);
+}
+
+absl::StatusOr<NvmeConfig> ParseNvmeUrl(const std::string& url) {
+  const std::string_view rest = std::string_view(url).substr(kNvmeScheme.size());
+  const size_t slash = rest.find('/');
+  // vfio/ knows what an address looks like.
+  NvmeConfig config = {.address = std::string(rest.substr(0, slash)), .namespace_id = 0};
+  if (config.address.empty()) {
+    return BadInput("--disk '%s' names no PCI address; give such as %s", url, kNvmeExample);
+  }
+  const std::string_view number =
+      slash == std::string_view::npos ? std::string_view() : rest.substr(slash + 1);
+  if (number.empty()) {
+    return BadInput("--disk '%s' names no namespace; give such as %s", url, kNvmeExample);
+  }
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), config.namespace_id);
+  if (error != std::errc() || end != number.data() + number.size() || config.namespace_id == 0 ||
+      config.namespace_id == std::numeric_limits<uint32_t>::max()) {
+    return BadInput("--disk '%s': '%s' is no namespace; they count from 1, as in %s", url, number,
+                    kNvmeExample);
+  }
+  return config;
 }
 
 }  // namespace
 
 absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
+  DiskConfig config;
+  std::string keys = text;
+  const char* hint = "a file is given as path=";
+  if (text.starts_with(kNvmeScheme)) {
+    const size_t comma = text.find(',');
+    RINGSIDE_ASSIGN_OR_RETURN(config.backend, ParseNvmeUrl(text.substr(0, comma)));
+    if (comma == std::string::npos) return config;
+    keys = text.substr(comma + 1);
+    hint = "give KEY=VALUE instead of ";
+  }
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<KeyValue> words,
-                            ParseKeyValues("--disk", text, "a file is given as path="));
+                            ParseKeyValues("--disk", keys, hint));
   std::vector<Field> fields;
   for (const KeyValue& word : words) {
     RINGSIDE_ASSIGN_OR_RETURN(fields.emplace_back(), FindKey(word));
   }
-  DiskConfig config;
   for (const Field& field : fields) {
     if (field.key->set == SetType) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
   }

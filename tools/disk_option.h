@@ -1,4 +1,5 @@
-// The --disk option: "path=FILE,key=value,..." or "type=null,size=SIZE,...".
+// The --disk option: "path=FILE,key=value,...", "type=null,size=SIZE,..." or
+// "nvme://0000:00:04.0/1,key=value,...".
 #pragma once
 
 #include <string>

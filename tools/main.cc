@@ -41,6 +41,7 @@ constexpr char kRunExamples[] =
     "      --cmdline 'console=ttyS0 root=/dev/vda rw'\n"
     "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz --disk path=/dev/nvme0n1 \\\n"
     "      --disk path=data.img,readonly=on,cache=writeback,queues=2 --stats\n"
+    "  ringside run --kernel vmlinuz --disk nvme://0000:00:04.0/1 --disk path=data.img\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=cost,price=0.5\n"
     "  ringside run --kernel vmlinuz --cpus 2 --cpu-affinity 0:0,1:1 --halt-poll 50us \\\n"
     "      --iothread id=a,poll=always,cpu=2 --iothread id=b,poll=fixed,max=20us,cpu=3 \\\n"
@@ -89,6 +90,8 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
          "path=FILE[,readonly=on][,cache=none|writeback|writethrough|directsync|unsafe]"
          "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N][,iothreads=A+B|A:0+"
          "3/B:1-2], "
+         "or nvme://ADDRESS/NAMESPACE[,readonly=on][,timeout=30s][,serial=TEXT][,queues=N]"
+         "[,iothreads=...] for a namespace of an NVMe controller bound to vfio-pci, "
          "or type=null,size=SIZE[,latency=TIME][,serial=TEXT][,queues=N][,iothreads=...] for "
          "a disk that moves no bytes, each request taking TIME, such as 20us; repeatable")
       ->type_name("KEYS")

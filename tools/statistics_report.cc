@@ -51,22 +51,64 @@ Json QueueJson(const QueueStatistics& queue) {
           {"interrupts_suppressed", queue.interrupts_suppressed()}};
 }
 
+// What happened below the queues.
+void AppendBackend(std::string& table, const DiskStatistics& disk) {
+  absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s, ", disk.path, disk.cache,
+                        disk.engine.empty() ? "unused" : disk.engine);
+  if (disk.nvme.has_value()) {
+    const NvmeStatistics& nvme = *disk.nvme;
+    absl::StrAppendFormat(&table,
+                          "%d commands, %d doorbells, %d split, %d bounced, %d errors, %d resent, "
+                          "%d timeouts, %d resets, %d stray completions\n",
+                          nvme.commands, nvme.doorbells, nvme.splits, nvme.bounced, nvme.errors,
+                          nvme.resent, nvme.timeouts, nvme.resets, nvme.stray_completions);
+    return;
+  }
+  absl::StrAppendFormat(&table, "%d bounced, %d short, %d retried", disk.bounced,
+                        disk.short_transfers, disk.retries);
+  if (disk.served_inline > 0) absl::StrAppendFormat(&table, ", %d inline", disk.served_inline);
+  if (disk.submit_calls > 0) {
+    absl::StrAppendFormat(&table, ", %d submission calls", disk.submit_calls);
+  }
+  table += '\n';
+}
+
+Json DiskJson(const DiskStatistics& disk) {
+  Json json = {{"path", disk.path},
+               {"cache", disk.cache},
+               {"aio", disk.engine},
+               {"bounced", disk.bounced},
+               {"short_transfers", disk.short_transfers},
+               {"retries", disk.retries},
+               {"served_inline", disk.served_inline},
+               {"submit_calls", disk.submit_calls}};
+  if (disk.nvme.has_value()) {
+    const NvmeStatistics& nvme = *disk.nvme;
+    json["nvme"] = {{"commands", nvme.commands},
+                    {"doorbells", nvme.doorbells},
+                    {"splits", nvme.splits},
+                    {"bounced", nvme.bounced},
+                    {"errors", nvme.errors},
+                    {"resent", nvme.resent},
+                    {"timeouts", nvme.timeouts},
+                    {"resets", nvme.resets},
+                    {"stray_completions", nvme.stray_completions}};
+  }
+  json["queues"] = Json::array();
+  for (const QueueStatistics& queue : disk.queues) json["queues"].push_back(QueueJson(queue));
+  return json;
+}
+
 }  // namespace
 
 std::string StatisticsTable(const MachineStatistics& statistics) {
   std::string table;
   for (const DiskStatistics& disk : statistics.disks) {
-    absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s, %d bounced, %d short, %d retried",
-                          disk.path, disk.cache, disk.engine.empty() ? "unused" : disk.engine,
-                          disk.bounced, disk.short_transfers, disk.retries);
-    if (disk.served_inline > 0) absl::StrAppendFormat(&table, ", %d inline", disk.served_inline);
-    if (disk.submit_calls > 0) {
-      absl::StrAppendFormat(&table, ", %d submission calls", disk.submit_calls);
-    }
-    absl::StrAppendFormat(&table,
-                          "\n  %-10s %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %9s %9s %9s\n", "",
-                          "I/O thread", "reads", "writes", "flushes", "discards", "others", "read",
-                          "written", "errors", "kicks", "(spared)", "interrupts", "(spared)");
+    AppendBackend(table, disk);
+    absl::StrAppendFormat(&table, "  %-10s %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %9s %9s %9s\n",
+                          "", "I/O thread", "reads", "writes", "flushes", "discards", "others",
+                          "read", "written", "errors", "kicks", "(spared)", "interrupts",
+                          "(spared)");
     for (size_t index = 0; index < disk.queues.size(); ++index) {
       AppendQueue(table, absl::StrFormat("queue %d", index), disk.queues[index]);
     }
@@ -99,17 +141,7 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
 std::string StatisticsJson(const MachineStatistics& statistics) {
   Json json = {{"disks", Json::array()}, {"io_threads", Json::array()}, {"vcpus", Json::array()}};
   for (const DiskStatistics& disk : statistics.disks) {
-    Json queues = Json::array();
-    for (const QueueStatistics& queue : disk.queues) queues.push_back(QueueJson(queue));
-    json["disks"].push_back({{"path", disk.path},
-                             {"cache", disk.cache},
-                             {"aio", disk.engine},
-                             {"bounced", disk.bounced},
-                             {"short_transfers", disk.short_transfers},
-                             {"retries", disk.retries},
-                             {"served_inline", disk.served_inline},
-                             {"submit_calls", disk.submit_calls},
-                             {"queues", queues}});
+    json["disks"].push_back(DiskJson(disk));
   }
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     json["io_threads"].push_back({{"name", thread.name},

@@ -11,6 +11,7 @@ namespace {
 // What the bus has room for, beside the host bridge and the entropy device.
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
 constexpr char kNullName[] = "null";
+constexpr char kNvmeEngine[] = "nvme";
 // Mass storage, SCSI: what guests that look at classes expect of a virtio disk.
 constexpr uint32_t kClassCode = 0x010000;
 
@@ -29,8 +30,9 @@ absl::Status CheckQueues(uint16_t queues) {
 
 // A path, or what is there instead of one.
 std::string PathOf(const DiskConfig& config) {
-  const auto* file = std::get_if<FileConfig>(&config.backend);
-  return file != nullptr ? file->path : kNullName;
+  if (const auto* file = std::get_if<FileConfig>(&config.backend)) return file->path;
+  const auto* nvme = std::get_if<NvmeConfig>(&config.backend);
+  return nvme != nullptr ? NvmeName(*nvme) : kNullName;
 }
 
 // What a disk asks of its I/O thread. One without an engine takes the thread that others have by
@@ -38,6 +40,10 @@ std::string PathOf(const DiskConfig& config) {
 Engine EngineOf(const DiskConfig& config) {
   const auto* file = std::get_if<FileConfig>(&config.backend);
   return file != nullptr ? file->aio : Engine::kAuto;
+}
+
+std::string DiskName(size_t index) {
+  return absl::StrFormat("disk%d", index);
 }
 
 void CollectFile(const FileDevice& file, DiskStatistics& result) {
@@ -62,12 +68,20 @@ absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> c
   if (configs.size() > kMaxDisks) {
     return BadInput("%d disks cannot be; a machine takes %d", configs.size(), kMaxDisks);
   }
-  for (const DiskConfig& config : configs) RINGSIDE_RETURN_IF_ERROR(disks->Add(config, cpus));
+  NvmeControllers controllers(log);
+  for (size_t i = 0; i < configs.size(); ++i) {
+    const auto* nvme = std::get_if<NvmeConfig>(&configs[i].backend);
+    if (nvme == nullptr) continue;
+    RINGSIDE_RETURN_IF_ERROR(controllers.Announce(DiskName(i), *nvme, configs[i].nvme_timeout));
+  }
+  for (const DiskConfig& config : configs) {
+    RINGSIDE_RETURN_IF_ERROR(disks->Add(config, cpus, controllers));
+  }
   if (!configs.empty()) RINGSIDE_RETURN_IF_ERROR(disks->StartIoThreads(configs));
   return disks;
 }
 
-absl::Status Disks::Add(const DiskConfig& config, uint32_t cpus) {
+absl::Status Disks::Add(const DiskConfig& config, uint32_t cpus, NvmeControllers& controllers) {
   RINGSIDE_RETURN_IF_ERROR(CheckSerial(config.serial));
   RINGSIDE_RETURN_IF_ERROR(CheckQueues(config.queues));
   const size_t index = disks_.size();
@@ -80,18 +94,24 @@ absl::Status Disks::Add(const DiskConfig& config, uint32_t cpus) {
                                                                     Message(io_threads.status())));
   }
   Disk disk = {.config = config,
-               .name = absl::StrFormat("disk%d", index),
+               .name = DiskName(index),
                .io_threads = *std::move(io_threads),
                .kicks = std::vector<uint64_t>(queues),
                .moving = std::make_unique<Mutex>()};
-  RINGSIDE_RETURN_IF_ERROR(OpenDevice(disk));
+  RINGSIDE_RETURN_IF_ERROR(OpenDevice(disk, controllers));
   disks_.push_back(std::move(disk));
   return absl::OkStatus();
 }
 
-absl::Status Disks::OpenDevice(Disk& disk) const {
+absl::Status Disks::OpenDevice(Disk& disk, NvmeControllers& controllers) const {
   if (const auto* null = std::get_if<NullConfig>(&disk.config.backend)) {
     RINGSIDE_ASSIGN_OR_RETURN(disk.device, NullDevice::Create(*null));
+    return absl::OkStatus();
+  }
+  if (const auto* nvme = std::get_if<NvmeConfig>(&disk.config.backend)) {
+    RINGSIDE_ASSIGN_OR_RETURN(auto device, controllers.Open(*nvme));
+    disk.nvme = device.get();
+    disk.device = std::move(device);
     return absl::OkStatus();
   }
   RINGSIDE_ASSIGN_OR_RETURN(auto file,
@@ -118,6 +138,7 @@ absl::Status Disks::StartIoThreads(std::span<const DiskConfig> configs) {
 absl::Status Disks::Plug(const GuestMemory& memory, PciPlatform& platform, PciHost& pci_host) {
   for (Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
+    RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(memory.regions()));
     const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
                                  .queues = static_cast<uint16_t>(disk.io_threads.size()),
                                  .trace_latency = config.trace_latency};
@@ -190,9 +211,10 @@ void Disks::Collect(MachineStatistics& statistics) {
     if (disk.file != nullptr) {
       CollectFile(*disk.file, result);
     } else {
-      result.cache = "none";
-      result.engine = kNullName;
+      result.cache = CacheModeName(CacheMode::kNone);
+      result.engine = disk.nvme != nullptr ? kNvmeEngine : kNullName;
     }
+    if (disk.nvme != nullptr) result.nvme = disk.nvme->statistics();
     CollectQueues(disk, result);
   }
   statistics.io_threads = io_threads_->Statistics();

@@ -8,28 +8,35 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/log.h"
 #include "block/file_device.h"
 #include "block/null_device.h"
+#include "block/nvme_device.h"
 #include "devices/guest_memory.h"
 #include "devices/interrupt.h"
 #include "devices/pci_host.h"
 #include "devices/virtio_blk.h"
 #include "devices/virtio_pci.h"
 #include "vmm/io_threads.h"
+#include "vmm/nvme_controllers.h"
 #include "vmm/queue_mapping.h"
 #include "vmm/statistics.h"
 
 namespace ringside {
 
 struct DiskConfig {
-  std::variant<FileConfig, NullConfig> backend;  // where the bytes are
+  std::variant<FileConfig, NullConfig, NvmeConfig> backend;  // where the bytes are
+  // NvmeSettings::timeout, from kMinNvmeTimeout to kMaxNvmeTimeout. A controller has one: disks on
+  // its namespaces agree, or leave it to the others.
+  std::optional<absl::Duration> nvme_timeout;
 
   std::string serial;          // what the guest sees; empty: "disk0", "disk1", ...
   uint16_t queues = 0;         // 0: as many as vCPUs, at most VirtioBlk::kMaxQueues
@@ -41,7 +48,8 @@ struct DiskConfig {
 
 class Disks {
  public:
-  // Opens and locks the files; starts the I/O threads if there is any disk. `cpus`: the guest's.
+  // Opens and locks the files, resets and sets up the NVMe controllers; starts the I/O threads if
+  // there is any disk. `cpus`: the guest's.
   static absl::StatusOr<std::unique_ptr<Disks>> Open(std::span<const DiskConfig> configs,
                                                      std::span<const IoThreadConfig> io_threads,
                                                      uint32_t cpus, Logger log);
@@ -67,7 +75,9 @@ class Disks {
     DiskConfig config;
     std::string name;
     std::unique_ptr<BlockDevice> device;
-    const FileDevice* file = nullptr;  // `device`, if it is one
+    // `device`, if it is one:
+    const FileDevice* file = nullptr;
+    const NvmeDevice* nvme = nullptr;
     std::unique_ptr<VirtioBlk> blk;
     std::unique_ptr<VirtioPci> pci;
     std::vector<size_t> io_threads;  // by queue, at first
@@ -76,8 +86,8 @@ class Disks {
   };
 
   explicit Disks(Logger log) : log_(log) {}
-  absl::Status Add(const DiskConfig& config, uint32_t cpus);
-  absl::Status OpenDevice(Disk& disk) const;
+  absl::Status Add(const DiskConfig& config, uint32_t cpus, NvmeControllers& controllers);
+  absl::Status OpenDevice(Disk& disk, NvmeControllers& controllers) const;
   absl::Status StartIoThreads(std::span<const DiskConfig> configs);
   void TakeKicks(const IoThread& here);
   void CollectQueues(const Disk& disk, DiskStatistics& result) const;

@@ -13,8 +13,8 @@
 // Threads: one thread owns the machine and calls everything; Stop, end_event, MoveQueue and SetPoll
 // may be used from any but the machine's own. A machine brings a thread a vCPU, an I/O thread for
 // its console and those of its disks, if it has any, all with every signal blocked.
-// Errors: InvalidArgument, NotFound, PermissionDenied and FailedPrecondition mean that the
-// configuration or the host needs mending, and say how; others are failures.
+// Errors: InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted mean
+// that the configuration or the host needs mending, and say how; others are failures.
 #pragma once
 
 #include <cstdint>
@@ -139,7 +139,7 @@ class Machine {
   const EventFd end_event_;
   const EventFd serial_interrupt_;
 
-  std::unique_ptr<GuestMemory> memory_;
+  std::unique_ptr<GuestMemory> memory_;  // outlives disks_, whose devices reach it by DMA
   std::optional<KvmVm> vm_;
   std::unique_ptr<IoThread> io_thread_;
 

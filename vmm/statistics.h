@@ -3,9 +3,11 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "block/nvme_device.h"
 #include "devices/latency_trace.h"
 #include "poll/explanation.h"
 #include "poll/policy.h"
@@ -29,7 +31,7 @@ struct QueueStatistics {
 };
 
 struct DiskStatistics {
-  std::string path;  // "null" where there is no file
+  std::string path;  // or "null", or "nvme://0000:00:04.0/1"
   std::string cache;
   std::string engine;  // empty: the guest never used the disk
   uint64_t bounced = 0;
@@ -37,6 +39,7 @@ struct DiskStatistics {
   uint64_t retries = 0;
   uint64_t served_inline = 0;  // requests done by the I/O thread itself, without the engine
   uint64_t submit_calls = 0;
+  std::optional<NvmeStatistics> nvme;  // of a namespace only
   std::vector<QueueStatistics> queues;
 };
 

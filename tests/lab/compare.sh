@@ -2,18 +2,19 @@
 # Runs inside the lab (busybox sh; tools/lab --peer-qemu): the same guest, disks and fio jobs under
 # Ringside and under QEMU, in turns. tools/comparekit/lab.py starts it and reads what it leaves.
 #
-#   compare.sh RINGSIDE KERNEL INITRD ROOT_DISK ROUNDS JOB_SECONDS RESULTS JOB...
+#   compare.sh MACHINES KERNEL INITRD ROOT_DISK ROUNDS JOB_SECONDS RESULTS JOB...
 #
-# The root disk runs compare_guest.sh and holds the job file with each JOB. RESULTS is a tar
-# archive with a directory ROUND/MACHINE for each guest: fio's result.json, what the guest said
-# (facts), JOB.begin and JOB.end (sample), and Ringside's statistics.json. The lab needs common.sh,
-# qemu.sh and debugfs too.
+# A line of MACHINES is a NAME, the driver that the NVMe controller has meanwhile (-: as it is), the
+# --disk that is measured, and the command. The root disk runs compare_guest.sh and holds the job
+# file with each JOB. RESULTS is a tar archive with a directory ROUND/NAME for each guest: fio's
+# result.json, what the guest said (facts), JOB.begin and JOB.end (sample), and Ringside's
+# statistics.json. The lab needs common.sh, nvme.sh, debugfs, and what the commands name, too.
 set -u
-ringside=$1 kernel=$2 initrd=$3 root=$4 rounds=$5 job_seconds=$6 results=$7
+machines=$1 kernel=$2 initrd=$3 root=$4 rounds=$5 job_seconds=$6 results=$7
 shift 7
 jobs=$*
 . "$(dirname "$0")/common.sh"
-qemu=$(dirname "$0")/qemu.sh data=$work/data.img
+. "$(dirname "$0")/nvme.sh"
 
 # sample FILE: what the VMM has used until now: its processor time in ticks (proc(5): utime, stime),
 # the nanoseconds that the vCPU's thread and the disks' thread have run, and the exits of its guest,
@@ -50,7 +51,7 @@ run_guest() {
     mkdir -p "$out"
     if start_until 'guest=started' "$@" --kernel "$kernel" --initrd "$initrd" --cpus 1 \
         --memory 512M --cmdline "console=ttyS0 quiet panic=-1 root=/dev/vdb" \
-        --disk "path=$data,cache=none,aio=io_uring" --disk "path=$root,cache=none,aio=io_uring"; then
+        --disk "$disk" --disk "path=$root,cache=none,aio=io_uring"; then
         for job in $jobs; do measure $job || break; done
         finish 60
     else
@@ -77,13 +78,15 @@ compare() {
 }
 
 mount -t debugfs debugfs /sys/kernel/debug
-# Written once, so that reads find blocks instead of holes.
-dd if=/dev/zero of="$data" bs=1M count=128 2>/dev/null && sync || fail "no disk to measure"
 mkdir -p "$work/results"
 for round in $(seq "$rounds"); do
-    compare ringside $ringside run --iothread poll=never --stats json
-    for poll_ns in 0 32768; do
-        compare qemu-$poll_ns $qemu run --iothread poll-max-ns=$poll_ns
-    done
+    while read -r name driver disk command <&4; do
+        case $driver in
+            -) ;;
+            nvme) give_to_kernel || fail "the kernel does not take the controller" ;;
+            *) give "$driver" || fail "$driver does not take the controller" ;;
+        esac
+        compare "$name" $command
+    done 4<"$machines"
 done
 tar -cf "$results" -C "$work/results" .

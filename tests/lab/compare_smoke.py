@@ -33,7 +33,7 @@ def problems(results):
 def main():
     options = argparse.Namespace(command="tests/lab/compare_smoke.py", ringside=sys.argv[1], rounds=1,
                                  rw="randread", rwmix=70, bs="4k", depths=DEPTHS, runtime=1000,
-                                 noise_limit=5)
+                                 nvme=False, noise_limit=5)
     try:
         results = lab.run(options, Progress(1))
     except MeasureError as error:

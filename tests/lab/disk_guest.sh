@@ -29,6 +29,16 @@ facts() {
     echo "vectors=$(grep -c 'PCI-MSI.*virtio[0-9]*-req' /proc/interrupts)"
 }
 
+# Both disks at once, 32 requests in flight on each of two processors; bytes 8M to 16M of the raw one.
+check_deep() {
+    must fio --ioengine=io_uring --direct=1 --iodepth=32 --rw=randwrite --bsrange=4k-64k --thread \
+        --numjobs=2 --cpus_allowed=0-1 --cpus_allowed_policy=split --verify=crc32c --verify_fatal=1 \
+        --randrepeat=0 --size=4M --output-format=terse --terse-version=3 --group_reporting \
+        --name=deep --filename=/dev/vdb --offset=8M --offset_increment=4M
+    awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6 "," $47}' $output
+    echo "deep_sum=$(read_disk /dev/vdb 8 8 | checksum)"
+}
+
 # Sizes that take one segment and sizes that take many.
 check_verify() {
     must fio --ioengine=io_uring --direct=1 --iodepth=16 --rw=randwrite --bsrange=4k-128k --thread \

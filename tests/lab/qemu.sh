@@ -16,6 +16,23 @@ value() {
 
 # disk_arguments DISK_OPTIONS: what QEMU gets for it, one a line.
 disk_arguments() {
+    id=disk$number
+    case $1 in
+        # There is no page cache to keep out; with cache=none QEMU switches the controller's write
+        # cache off, in a way that its own controller refuses.
+        nvme://*) backend="file=${1%%,*},cache=writeback" ;;
+        *) backend=$(file_backend "$1") ;;
+    esac
+    serial=$(value "$1" serial "")
+    echo -drive
+    echo "$backend,if=none,id=$id,format=raw,discard=unmap,readonly=$(value "$1" readonly off)"
+    echo -device
+    echo "virtio-blk-pci,disable-legacy=on,drive=$id,num-queues=$(value "$1" queues "$cpus")" \
+        "${serial:+,serial=$serial}${iothread:+,iothread=disks}" | tr -d ' '
+}
+
+# file_backend DISK_OPTIONS: of -drive.
+file_backend() {
     cache=$(value "$1" cache none)
     aio=$(value "$1" aio auto)
     [ "$aio" != auto ] || aio=io_uring
@@ -25,14 +42,7 @@ disk_arguments() {
         aio=threads
         case $cache in none | directsync) aio=native ;; esac
     fi
-    id=disk$number
-    serial=$(value "$1" serial "")
-    echo -drive
-    echo "file=$(value "$1" path ""),if=none,id=$id,format=raw,discard=unmap,cache=$cache" \
-        ",aio=$aio,readonly=$(value "$1" readonly off)" | tr -d ' '
-    echo -device
-    echo "virtio-blk-pci,disable-legacy=on,drive=$id,num-queues=$(value "$1" queues "$cpus")" \
-        "${serial:+,serial=$serial}${iothread:+,iothread=disks}" | tr -d ' '
+    echo "file=$(value "$1" path ""),cache=$cache,aio=$aio"
 }
 
 [ "$1" = run ] || { echo "qemu.sh: only 'run'" >&2; exit 2; }

@@ -81,7 +81,7 @@ class ReadResults(unittest.TestCase):
     def read(self):
         options = argparse.Namespace(command="tools/compare lab", ringside="ringside", rounds=1,
                                      rw="randread", rwmix=70, bs="4k", depths=DEPTHS,
-                                     runtime=RUNTIME_MS)
+                                     runtime=RUNTIME_MS, nvme=False)
         return lab.read_results(archive_of(self.runs), options, self.machines)
 
     def refused(self, reason):

@@ -52,7 +52,8 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDiskOption) {
                     "--disk 'path' is for type=file only; leave it out, or give type=file");
   ExpectDiskRefused("cache=none,type=null,size=1G", "--disk 'cache' is for type=file only");
   ExpectDiskRefused("type=null,size=1G,aio=native", "--disk 'aio' is for type=file only");
-  ExpectDiskRefused("type=null,size=1G,readonly=on", "--disk 'readonly' is for type=file only");
+  ExpectDiskRefused("type=null,size=1G,readonly=on",
+                    "--disk 'readonly' is for type=file or nvme:// only");
   ExpectDiskRefused("type=null,size=1G,latency=soon",
                     "--disk latency='soon' cannot be; give a time up to 1s, such as 20us");
   ExpectDiskRefused("type=null,size=1G,latency=-1us", "give a time up to 1s");

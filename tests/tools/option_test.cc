@@ -126,6 +126,66 @@ TEST(DiskOptionTest, ANullDiskMayTakeItsTime) {
   EXPECT_EQ(latency_ns(",latency=1s"), NullDevice::kMaxLatencyNs);
 }
 
+TEST(NvmeDiskOptionTest, IsAUrlAndKeys) {
+  const auto disk = ParseDisk("nvme://0000:00:04.0/1");
+  ASSERT_TRUE(disk.ok()) << disk.status();
+  const auto& nvme = std::get<NvmeConfig>(disk->backend);
+  EXPECT_EQ(nvme.address, "0000:00:04.0");
+  EXPECT_EQ(nvme.namespace_id, 1u);
+  EXPECT_FALSE(nvme.read_only);
+  EXPECT_EQ(disk->nvme_timeout, std::nullopt);
+
+  const auto all = ParseDisk(
+      "nvme://00ff:ae:1f.7/4294967294,readonly=on,timeout=1.5s,serial=s,queues=2,iothreads=a+b");
+  ASSERT_TRUE(all.ok()) << all.status();
+  EXPECT_EQ(std::get<NvmeConfig>(all->backend).address, "00ff:ae:1f.7");
+  EXPECT_EQ(std::get<NvmeConfig>(all->backend).namespace_id, 4294967294u);
+  EXPECT_TRUE(std::get<NvmeConfig>(all->backend).read_only);
+  EXPECT_EQ(all->nvme_timeout, absl::Milliseconds(1500));
+  EXPECT_EQ(all->serial, "s");
+  EXPECT_EQ(all->queues, 2);
+  EXPECT_EQ(all->shares.size(), 2u);
+}
+
+TEST(NvmeDiskOptionTest, ItsTimeoutHasLimits) {
+  for (const char* time : {"10ms", "1h"}) {
+    EXPECT_TRUE(ParseDisk(std::string("nvme://0000:00:04.0/1,timeout=") + time).ok()) << time;
+  }
+  for (const char* time : {"", "0", "30", "9ms", "3601s", "-1s", "inf", "soon"}) {
+    EXPECT_THAT(ErrorOf(ParseDisk(std::string("nvme://0000:00:04.0/1,timeout=") + time)),
+                HasSubstr("cannot be; give a time from 10ms to 1h, such as 30s"))
+        << time;
+  }
+}
+
+TEST(NvmeDiskOptionTest, SaysWhatIsWrong) {
+  const auto error = [](const std::string& text) { return ErrorOf(ParseDisk(text)); };
+  for (const char* url : {"nvme://", "nvme:///", "nvme:///1"}) {
+    EXPECT_EQ(error(url), std::string("--disk '") + url +
+                              "' names no PCI address; give such as nvme://0000:00:04.0/1");
+  }
+  for (const char* url : {"nvme://0000:00:04.0", "nvme://0000:00:04.0/"}) {
+    EXPECT_THAT(error(url), HasSubstr("names no namespace; give such as nvme://0000:00:04.0/1"));
+  }
+  for (const char* number :
+       {"0", "-1", "+1", "x", "1x", "0x1", "1/", " 1", "4294967295", "4294967296"}) {
+    EXPECT_THAT(error(std::string("nvme://0000:00:04.0/") + number + ",readonly=on"),
+                HasSubstr("is no namespace; they count from 1"))
+        << number;
+  }
+  const std::string good = "nvme://0000:00:04.0/1,";
+  EXPECT_EQ(error(good + "cache=none"), "--disk 'cache' is for type=file only; leave it out");
+  EXPECT_EQ(error(good + "path=x"), "--disk 'path' is for type=file only; leave it out");
+  EXPECT_EQ(error(good + "size=1M"), "--disk 'size' is for type=null only; leave it out");
+  EXPECT_THAT(error(good + "type=null"), HasSubstr("'type' is not for nvme://"));
+  EXPECT_THAT(error(good + "readonly=yes"), HasSubstr("give on or off"));
+  EXPECT_THAT(error(good + "timout=1s"), HasSubstr("did you mean 'timeout'?"));
+  EXPECT_EQ(error(good), "--disk '' is no key=value; give KEY=VALUE instead of ");
+  EXPECT_EQ(error("path=x,timeout=1s"),
+            "--disk 'timeout' is for nvme:// only; leave it out, or give nvme://");
+  EXPECT_THAT(error("nvme:/0000:00:04.0/1"), HasSubstr("is no key=value"));
+}
+
 using Share = std::pair<std::string, std::vector<uint16_t>>;
 
 std::vector<Share> SharesOf(const std::string& text) {
@@ -210,6 +270,34 @@ TEST(StatisticsReportTest, TheJsonTellsThemToo) {
   EXPECT_EQ(thread["preempted"], 3);
   EXPECT_EQ(thread["kick_ns"], 8000);
   EXPECT_EQ(thread["sleep_cpu_ns"], 1900);
+}
+
+TEST(StatisticsReportTest, ANamespaceTellsItsCommandsInsteadOfCalls) {
+  MachineStatistics statistics;
+  statistics.disks = {{.path = "nvme://0000:00:04.0/1",
+                       .cache = "none",
+                       .engine = "nvme",
+                       .nvme = NvmeStatistics{.commands = 11,
+                                              .doorbells = 12,
+                                              .splits = 13,
+                                              .bounced = 14,
+                                              .errors = 15,
+                                              .resent = 16,
+                                              .timeouts = 17,
+                                              .resets = 18,
+                                              .stray_completions = 19}},
+                      {.path = "file", .engine = "io_uring", .bounced = 3}};
+  const std::string table = StatisticsTable(statistics);
+  EXPECT_THAT(table, HasSubstr("disk nvme://0000:00:04.0/1: cache=none aio=nvme, 11 commands, "
+                               "12 doorbells, 13 split, 14 bounced, 15 errors, 16 resent, "
+                               "17 timeouts, 18 resets, 19 stray completions\n"));
+  EXPECT_THAT(table, HasSubstr("disk file: cache= aio=io_uring, 3 bounced, 0 short, 0 retried\n"));
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJson(statistics));
+  EXPECT_EQ(json["disks"][0]["nvme"],
+            nlohmann::json::parse(R"({"commands":11,"doorbells":12,"splits":13,"bounced":14,
+                "errors":15,"resent":16,"timeouts":17,"resets":18,"stray_completions":19})"));
+  EXPECT_EQ(json["disks"][1]["bounced"], 3);
+  EXPECT_FALSE(json["disks"][1].contains("nvme"));
 }
 
 TEST(PollSettingsTest, AreThoseThatTheKindLooksAt) {

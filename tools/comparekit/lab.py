@@ -11,19 +11,23 @@ import re
 import statistics
 import subprocess
 import tarfile
+from dataclasses import dataclass
 
 from labkit.common import CHECKOUT, LAB_DIRECTORY, LabError, temporary_directory
+from labkit.nvme import ADDRESS
 from labkit.qemu import qemu_command
 
 from . import cpu, machine_info
 from .common import MeasureError
-from .contestants import POLLING, QEMU_POLL_MAX_NS, Qemu, Ringside, entry
+from .contestants import POLLING, QEMU_POLL_MAX_NS, Contestant, Qemu, Ringside, entry
 from .host import parse_fio
 from .targets import Target
 
 LAB = CHECKOUT / "tools" / "lab"
 SCRIPTS = CHECKOUT / "tests" / "lab"
 KERNEL = LAB_DIRECTORY / "kernels" / "6.1" / "bzImage"
+DATA = "/var/tmp/data.img"
+DATA_MIB = 128
 
 TICK_NS = 10_000_000  # Of the times in /proc/PID/stat, on x86.
 
@@ -68,20 +72,61 @@ class Sample:
         self.cpu_ns = ticks * TICK_NS
 
 
+@dataclass(frozen=True)
+class Machine:
+    """A contestant, and how compare.sh runs it."""
+
+    contestant: Contestant
+    driver: str  # Of the NVMe controller; "-" without one.
+    disk: str
+    command: str
+
+    @property
+    def line(self):
+        return f"{self.driver} {self.disk} {self.command}"
+
+
+def machines_of(options):
+    """Returns the Machines by their names in the results: the guest's disk is a file, or with --nvme a
+    namespace, driven by the VMM or by L1's kernel."""
+    def ringside(name, engine, polling, driver, disk):
+        contestant = Ringside(options.ringside, engine, POLLING[polling])
+        return name, Machine(contestant, driver, disk, f"{options.ringside} run --stats json "
+                                                       f"--iothread {POLLING[polling].option}")
+
+    def qemu(name, engine, poll_ns, driver, disk):
+        return name, Machine(Qemu(qemu_command(), engine, poll_ns), driver, disk,
+                             f"{SCRIPTS / 'qemu.sh'} run --iothread poll-max-ns={poll_ns}")
+
+    poll_limits = (0, QEMU_POLL_MAX_NS)
+    through_kernel = "cache=none,aio=io_uring"
+    if not options.nvme:
+        disk = f"path={DATA},{through_kernel}"
+        return dict([ringside("ringside", "auto", "never", "-", disk),
+                     *(qemu(f"qemu-{poll_ns}", "io_uring", poll_ns, "-", disk)
+                       for poll_ns in poll_limits)])
+    own, kernels = f"nvme://{ADDRESS}/1", f"path=/dev/nvme0n1,{through_kernel}"
+    return dict([
+        *(ringside(f"ringside-nvme-{polling}", "nvme", polling, "vfio-pci", own)
+          for polling in ("never", "cost")),
+        *(qemu(f"qemu-nvme-{poll_ns}", "nvme", poll_ns, "vfio-pci", own) for poll_ns in poll_limits),
+        *(ringside(f"ringside-uring-{polling}", "io_uring", polling, "nvme", kernels)
+          for polling in ("never", "cost"))])
+
+
 def run(options, progress):
     """Measures, and returns the results. Of `options` it takes command, ringside, rounds, rw, rwmix,
-    bs, depths, runtime (milliseconds) and noise_limit. Raises MeasureError with the reason if the lab
-    fails or if what it measured is not worth a table."""
+    bs, depths, runtime (milliseconds), nvme and noise_limit. Raises MeasureError with the reason if
+    the lab fails or if what it measured is not worth a table."""
     try:
-        machines = {"ringside": Ringside(options.ringside, "auto", POLLING["never"]),
-                    **{f"qemu-{poll_ns}": Qemu(qemu_command(), "io_uring", poll_ns)
-                       for poll_ns in (0, QEMU_POLL_MAX_NS)}}
+        machines = machines_of(options)
         use = cpu.MachineUse()
         with temporary_directory(LAB_DIRECTORY / "compare") as directory:
             prepare(directory, options)
-            run_lab(directory, options, options.rounds * len(machines), progress)
+            run_lab(directory, options, machines, progress)
             with tarfile.open(directory / "results.tar") as archive:
-                results = read_results(archive, options, machines)
+                results = read_results(archive, options, {name: machine.contestant for name, machine
+                                                          in machines.items()})
     except LabError as error:
         raise MeasureError(str(error)) from error
     others = use.others()
@@ -98,7 +143,11 @@ def mark_noisy(results, reason):
 
 
 def prepare(directory, options):
-    """Writes the guests' initrd and root disk."""
+    """Writes the disk that is measured, the guests' initrd and their root disk."""
+    with open(directory / "data.img", "wb") as data:
+        # Written, so that reads find blocks instead of holes.
+        for _ in range(DATA_MIB):
+            data.write(bytes(1 << 20))
     jobs = directory / "jobs.fio"
     jobs.write_text(JOB_FILE.format(rw=options.rw, rwmix=options.rwmix, bs=options.bs,
                                     runtime_ms=options.runtime) +
@@ -114,18 +163,24 @@ def prepare(directory, options):
             raise MeasureError(f"tools/lab {arguments[0]} ended with status {result.returncode}")
 
 
-def run_lab(directory, options, guests, progress):
+def run_lab(directory, options, machines, progress):
     """Leaves results.tar in the directory."""
+    guests = options.rounds * len(machines)
     runtime_s = options.runtime / 1000
     limit_s = guests * (GUEST_S + len(options.depths) * (runtime_s + JOB_S)) * LOAD_FACTOR
-    results = directory / "results.tar"
-    files = (SCRIPTS / "common.sh", SCRIPTS / "qemu.sh", "/usr/sbin/debugfs")
+    results, list_of_machines = directory / "results.tar", directory / "machines"
+    list_of_machines.write_text("".join(f"{name} {machine.line}\n"
+                                        for name, machine in machines.items()))
+    data = directory / "data.img"
+    files = (SCRIPTS / "common.sh", SCRIPTS / "nvme.sh", SCRIPTS / "qemu.sh", options.ringside,
+             "/usr/sbin/debugfs", *([] if options.nvme else [f"{data}:{DATA}"]))
     # tsc=reliable: L1 and its guests then read the clock in user mode, as on real hardware. Linux does
     # not trust the emulator's TSC and would take the HPET, a system call and an exit each time.
     command = [LAB, "--peer-qemu", "--tries", "3", "--timeout", f"{limit_s:.0f}",
                "--kernel-arg", "tsc=reliable", "--get", results,
+               *(("--nvme", data) if options.nvme else ()),
                *(word for name in files for word in ("--file", name)), "--",
-               "sh", SCRIPTS / "compare.sh", options.ringside, KERNEL, directory / "initrd",
+               "sh", SCRIPTS / "compare.sh", list_of_machines, KERNEL, directory / "initrd",
                directory / "root.img", str(options.rounds), f"{runtime_s:g}", results,
                *(f"qd{depth}" for depth in options.depths)]
     progress.show("starting the lab")
@@ -177,17 +232,18 @@ def read_results(archive, options, machines):
             "settings": {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs, "wait": "irq",
                          "rounds": options.rounds, "rates": [], "runtime_ms": options.runtime,
                          "depths": list(options.depths)},
-            "targets": [{"name": "lab", "text": describe(*facts)}],
+            "targets": [{"name": "lab", "text": describe(*facts, options)}],
             "contestants": list(map(entry, machines.values())),
             "samples": samples, "failures": [], "noise": [], "missing": {},
             "notes": [details(samples, options.depths)]}
 
 
-def describe(facts):
+def describe(facts, options):
+    place = "a namespace of QEMU's NVMe controller" if options.nvme else "a file with O_DIRECT"
     fact = dict(line.split("=", 1) for line in facts.splitlines())
     return (f"EMULATED time (TCG): the rows compare with each other only. fio in a guest with 1 vCPU, "
             f"Linux {fact['kernel']} (clock {fact['clocksource']}, scheduler {fact['scheduler']}); on "
-            "the other side a file with O_DIRECT")
+            f"the other side {place}")
 
 
 def check_job(contestant, job, runtime_ms):

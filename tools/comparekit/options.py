@@ -51,7 +51,8 @@ examples:
   tools/compare --targets tmpfs --depths 1,32 --rounds 5 --only Ringside --only 'QEMU*native*'
   tools/compare --ringside-poll grow-shrink --qemu-poll 32768
   tools/compare --qemu /usr/bin/qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker
-  tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5"""
+  tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5
+  tools/compare lab --nvme --depths 1,32"""
 
 RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 TARGETS = ("disk", "tmpfs", "null")
@@ -139,6 +140,9 @@ def parse_lab(arguments):
     add("--depths", type=_numbers, default=(1, 4, 16, 32), metavar="N,...", help="default: 1,4,16,32")
     add("--runtime", type=_milliseconds, default=3000, metavar="TIME",
         help="of one job, like 1s or 500ms (default: 3s)")
+    add("--nvme", action="store_true",
+        help="the disk is a namespace of the lab's NVMe controller instead of a file: Ringside and "
+             "QEMU drive it themselves (nvme://), and Ringside uses L1's driver with io_uring")
     _add_ringside(parser)
     _add_rounds(parser)
     options = parser.parse_args(arguments)

@@ -15,6 +15,7 @@ import termios
 import time
 import tty
 
+from . import nvme
 from .common import LabError, last_line, progress
 from .qemu import qemu_command
 
@@ -308,6 +309,7 @@ def qemu_arguments(options, kernel, initramfs, image):
         # NVMe names (nvme0 ...) to the drives given with --qemu-arg.
         "-drive", f"file={image},if=none,id=lab-disk,format=raw,cache=unsafe",
         "-device", "virtio-blk-pci,drive=lab-disk,serial=ringside-lab",
+        *nvme.qemu_arguments(options.namespaces),
         *options.qemu_arguments]
 
 

@@ -1,0 +1,63 @@
+// What disks of one controller have to agree on. That they share it is seen in the lab, where the
+// kernel gives a device to one opener.
+#include "vmm/nvme_controllers.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+constexpr char kAddress[] = "0000:00:04.0";
+constexpr char kOther[] = "0000:00:05.0";
+
+class NvmeControllersTest : public ::testing::Test {
+ protected:
+  std::string Announce(const std::string& disk, const std::string& address, uint32_t namespace_id,
+                       std::optional<absl::Duration> timeout = std::nullopt) {
+    const absl::Status status =
+        controllers_.Announce(disk, {.address = address, .namespace_id = namespace_id}, timeout);
+    EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
+    return std::string(Message(status));
+  }
+
+  NvmeControllers controllers_{Logger(nullptr)};
+};
+
+TEST_F(NvmeControllersTest, ANamespaceIsOneDisk) {
+  EXPECT_EQ(Announce("disk0", kAddress, 1), "");
+  EXPECT_EQ(Announce("disk1", kAddress, 2), "");
+  EXPECT_EQ(Announce("disk2", kOther, 1), "");
+  EXPECT_EQ(Announce("disk3", kAddress, 1),
+            "disk0 and disk3 are both nvme://0000:00:04.0/1; a namespace can be one disk only");
+}
+
+TEST_F(NvmeControllersTest, AControllerHasOneTimeout) {
+  EXPECT_EQ(Announce("disk0", kAddress, 1), "");
+  EXPECT_EQ(controllers_.SettingsOf(kAddress).timeout, NvmeSettings().timeout);
+  EXPECT_EQ(Announce("disk1", kAddress, 2, absl::Seconds(5)), "");
+  EXPECT_EQ(Announce("disk2", kOther, 2, absl::Seconds(7)), "");
+  EXPECT_EQ(Announce("disk3", kAddress, 3, absl::Seconds(5)), "");
+  EXPECT_EQ(Announce("disk4", kAddress, 4), "");
+  EXPECT_EQ(controllers_.SettingsOf(kAddress).timeout, absl::Seconds(5));
+  EXPECT_EQ(controllers_.SettingsOf(kOther).timeout, absl::Seconds(7));
+  EXPECT_EQ(Announce("disk5", kAddress, 5, absl::Seconds(6)),
+            "disk1 and disk5 give NVMe controller '0000:00:04.0' time-outs of 5s and 6s; give one");
+}
+
+TEST_F(NvmeControllersTest, ATimeoutHasLimits) {
+  uint32_t namespace_id = 1;
+  EXPECT_EQ(Announce("disk0", kAddress, 1, kMinNvmeTimeout), "");
+  EXPECT_EQ(Announce("disk1", kOther, 1, kMaxNvmeTimeout), "");
+  for (const absl::Duration timeout :
+       {absl::ZeroDuration(), kMinNvmeTimeout - absl::Nanoseconds(1),
+        kMaxNvmeTimeout + absl::Nanoseconds(1), absl::InfiniteDuration()}) {
+    EXPECT_THAT(Announce("disk2", kOther, ++namespace_id, timeout),
+                ::testing::HasSubstr("cannot be; give 10ms to 1h"));
+  }
+}
+
+}  // namespace
+}  // namespace ringside

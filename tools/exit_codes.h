@@ -22,7 +22,6 @@ inline ExitCode ExitCodeOf(const absl::Status& status) {
     case absl::StatusCode::kNotFound:
     case absl::StatusCode::kPermissionDenied:
     case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kResourceExhausted:
       return kExitBadInput;
     default:
       return kExitFailure;

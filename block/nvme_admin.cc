@@ -201,7 +201,6 @@ bool NvmeAdmin::TakeCompletion(nvme::Completion& completion) {
 }
 
 void NvmeAdmin::Poll() {
-  interrupt_.Clear();
   nvme::Completion completion;
   while (TakeCompletion(completion)) {
   }

@@ -61,6 +61,7 @@ NvmeChannel::NvmeChannel(const Parts& parts)
 
 NvmeChannel::~NvmeChannel() {
   io_thread_.Detach(completions_);  // does nothing if it never was attached
+  LetInterruptsThrough();           // of the next one with this vector
   queue_.Close();
 }
 

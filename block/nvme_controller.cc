@@ -115,6 +115,7 @@ void NvmeController::WaitForSomething() {
                   {.fd = interrupts_[0].fd(), .events = POLLIN}};
   poll(fds, std::size(fds), timeout_ms);
   wake_.Clear();
+  interrupts_[0].Clear();
   if (resting_) {
     resting_ = false;
     watch_.asleep.store(false, std::memory_order_relaxed);
@@ -166,6 +167,7 @@ absl::StatusOr<const IovaOffsets*> NvmeController::MapMemory(
   for (const auto& memory : memories_) {
     if (!regions.empty() && memory->host == regions.front().host) return &memory->offsets;
   }
+  if (given_up_) return GivenUp();
   RINGSIDE_ASSIGN_OR_RETURN(IovaOffsets offsets, space_.MapMemory(regions));
   const std::byte* host = regions.empty() ? nullptr : regions.front().host;
   memories_.push_back(
@@ -221,8 +223,7 @@ void NvmeController::ChangeQueues() {
       continue;
     }
     if (queue->created || queue->failed) continue;
-    const absl::Status status =
-        given_up_ ? absl::UnavailableError("it was given up") : MakeQueue(*queue);
+    const absl::Status status = given_up_ ? GivenUp() : MakeQueue(*queue);
     if (absl::IsDeadlineExceeded(status)) {
       // It has stopped again while it was brought up.
       if (++stops_ > kMostStops) return GiveUp(status);
@@ -336,6 +337,11 @@ absl::Status NvmeController::Restart() {
   RINGSIDE_RETURN_IF_ERROR(device_->Reset());
   RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
   return BringUp();
+}
+
+absl::Status NvmeController::GivenUp() const {
+  return absl::UnavailableError(
+      absl::StrFormat("%s does not work any more; see what the log says of it", name()));
 }
 
 void NvmeController::GiveUp(const absl::Status& why) {

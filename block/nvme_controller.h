@@ -99,6 +99,7 @@ class NvmeController {
   void Recover(const std::string& why);
   absl::Status Restart();
   void GiveUp(const absl::Status& why);
+  absl::Status GivenUp() const;
   std::vector<NvmeQueue*> Queues();
   NvmeDoorbell Doorbell(uint16_t queue, bool completion) const;
   void OnControllerThread(absl::FunctionRef<void()> function);

@@ -143,7 +143,13 @@ void NvmeController::HearEvents() {
 
 absl::StatusOr<NvmeNamespace> NvmeController::Identify(uint32_t nsid) {
   absl::StatusOr<NvmeNamespace> result;
-  OnControllerThread([&] { result = IdentifyHere(nsid); });
+  OnControllerThread([&] {
+    if (given_up_) {
+      result = GivenUp();
+    } else {
+      result = IdentifyHere(nsid);
+    }
+  });
   return result;
 }
 

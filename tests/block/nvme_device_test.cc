@@ -312,6 +312,34 @@ TEST_F(NvmeDeviceTest, QueuesAreGivenBack) {
   }
 }
 
+TEST_F(NvmeDeviceTest, WhoLooksTakesNoInterrupts) {
+  Start();
+  const auto looking = Open(1, IoThread::Waiter::kEpoll, {.kind = PollKind::kAlways});
+  ASSERT_TRUE(looking->status().ok());
+  TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
+  for (int i = 0; i < 3; ++i) ASSERT_EQ(looking->Run(read), 0);
+  const uint64_t before = model_->counters().interrupts;
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(looking->Run(read), 0);
+  EXPECT_EQ(model_->counters().interrupts, before);
+}
+
+// The next thread with the same vector may sleep.
+TEST_F(NvmeDeviceTest, AVectorIsGivenBackUnmasked) {
+  Start({.queues = 2});
+  auto looking = Open(1, IoThread::Waiter::kEpoll, {.kind = PollKind::kAlways});
+  ASSERT_TRUE(looking->status().ok());
+  TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(looking->Run(read), 0);
+  looking.reset();
+  std::unique_ptr<TestDisk> sleeping;
+  ASSERT_TRUE(testing::SpinUntil([&] {
+    sleeping = Open(1);
+    return sleeping->status().ok();
+  }));
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(sleeping->Run(read), 0);
+  EXPECT_EQ(statistics().timeouts, 0);
+}
+
 TEST_F(NvmeDeviceTest, MemoryThatTheIommuHasNoPlaceForIsPutElsewhere) {
   Start({.iova_ranges = {{0x40000000, 0x7fffffff}}});
   EXPECT_EQ(Write(4096, Pattern(4096, 1)), 0);

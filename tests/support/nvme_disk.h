@@ -59,8 +59,8 @@ class NvmeTest : public ::testing::Test {
     disk_ = Open(1);
     ASSERT_TRUE(disk_->status().ok()) << disk_->status();
   }
-  std::unique_ptr<TestDisk> Open(uint32_t nsid,
-                                 IoThread::Waiter waiter = IoThread::Waiter::kEpoll) {
+  std::unique_ptr<TestDisk> Open(uint32_t nsid, IoThread::Waiter waiter = IoThread::Waiter::kEpoll,
+                                 const PollConfig& poll = {}) {
     absl::StatusOr<std::unique_ptr<NvmeDevice>> device =
         NvmeDevice::Create(controller_, {.namespace_id = nsid});
     if (!device.ok()) return std::make_unique<TestDisk>(device.status(), waiter);
@@ -69,7 +69,7 @@ class NvmeTest : public ::testing::Test {
       return std::make_unique<TestDisk>(status, waiter);
     }
     devices_[nsid] = device->get();
-    return std::make_unique<TestDisk>(*std::move(device), waiter);
+    return std::make_unique<TestDisk>(*std::move(device), waiter, poll);
   }
   void Disconnect() {
     disk_.reset();

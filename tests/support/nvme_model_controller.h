@@ -77,7 +77,7 @@ class NvmeModelController {
   uint64_t acq_ = 0;
   bool is_gone_ = false;
   bool lost_power_ = false;  // and its driver may not know yet, so it may ring at nobody
-  bool follows_cc_ = true;  // else CC was written
+  bool follows_cc_ = true;   // else CC was written
   NvmeModelReady ready_ = NvmeModelReady::kFollows;
   bool reset_fails_ = false;
 };

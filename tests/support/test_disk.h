@@ -120,8 +120,9 @@ class TestDisk {
       : TestDisk(FileDevice::Create(config, Logger()), waiter) {
     file_ = static_cast<FileDevice*>(device_.get());
   }
-  TestDisk(absl::StatusOr<std::unique_ptr<BlockDevice>> device, IoThread::Waiter waiter) {
-    auto io_thread = IoThread::Start("disk-test", waiter);
+  TestDisk(absl::StatusOr<std::unique_ptr<BlockDevice>> device, IoThread::Waiter waiter,
+           const PollConfig& poll = {}) {
+    auto io_thread = IoThread::Start("disk-test", waiter, {.poll = poll});
     if (!device.ok() || !io_thread.ok()) {
       status_ = device.ok() ? io_thread.status() : device.status();
       return;

@@ -13,8 +13,8 @@
 // Threads: one thread owns the machine and calls everything; Stop, end_event, MoveQueue and SetPoll
 // may be used from any but the machine's own. A machine brings a thread a vCPU, an I/O thread for
 // its console and those of its disks, if it has any, all with every signal blocked.
-// Errors: InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted mean
-// that the configuration or the host needs mending, and say how; others are failures.
+// Errors: InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted
+// mean that the configuration or the host needs mending, and say how; others are failures.
 #pragma once
 
 #include <cstdint>

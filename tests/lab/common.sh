@@ -63,12 +63,13 @@ finish() {
 # then hangs or triple-faults while its kernel starts. So a boot that hangs, crashes or reboots
 # before it prints TEXT is tried three times, and each try is reported. Any other early end is the
 # VMM's own.
+start_tries=3 start_seconds=45
 start_until() {
     text=$1
     shift
-    for try in 1 2 3; do
+    for try in $(seq $start_tries); do
         start "$@"
-        wait_for "$text" 45 && return 0
+        wait_for "$text" $start_seconds && return 0
         kill $pid 2>/dev/null
         finish
         echo "try $try: no '$text', exit code $code, the console ends with"

@@ -120,17 +120,17 @@ refused() {
         shift
     done
     before=$(driver_of $nvme)
-    $as timeout 60 "$ringside" run --kernel "$kernel" "$@" </dev/null >"$work/console" 2>&1
+    $as timeout 60 "$ringside" run --kernel "$kernel" "$@" </dev/null >"$work/refusal" 2>&1
     code=$?
     [ $code = 2 ] || fail "exit code $code, expected 2"
-    [ "$(grep -c '' "$work/console")" = 1 ] || fail "not one line"
-    grep -q '^ringside: error: ' "$work/console" || fail "no error"
+    [ "$(grep -c '' "$work/refusal")" = 1 ] || fail "not one line"
+    grep -q '^ringside: error: ' "$work/refusal" || fail "no error"
     while read -r text; do
-        grep -qF -- "$text" "$work/console" || fail "nothing of '$text'"
+        grep -qF -- "$text" "$work/refusal" || fail "nothing of '$text'"
     done <"$work/texts"
     [ "$(driver_of $nvme)" = "$before" ] || fail "the driver is now '$(driver_of $nvme)'"
+    cat "$work/refusal"
     end_here
-    cat "$work/console"
 }
 
 # usable: by the next one at once. A guest that reads and flushes shows it.

@@ -1,8 +1,8 @@
 // Errors as absl::Status: one line that names what was tried, on what, and what to do about it.
 //
-// The code tells the caller whose fault it is. InvalidArgument, NotFound, PermissionDenied,
-// FailedPrecondition and ResourceExhausted, a limit of the host's, are the user's to mend (the
-// command exits with 2); any other is a failure at run time (exit 1).
+// The code tells the caller whose fault it is. InvalidArgument, NotFound, PermissionDenied and
+// FailedPrecondition are the user's to mend (the command exits with 2); any other is a failure at
+// run time (exit 1).
 #pragma once
 
 #include <string>

@@ -33,7 +33,8 @@ struct NvmeNamespace {
 };
 
 struct NvmeCounters {
-  Counter commands, doorbells, splits, bounced, errors, resent, timeouts, stray_completions;
+  Counter commands, doorbells, splits, bounced, errors, resent, timeouts, stray_completions,
+      lost_interrupts;
 };
 
 class NvmeChannel final : public BlockChannel {

@@ -60,6 +60,7 @@ NvmeStatistics NvmeDevice::statistics() const {
     sum.resent += counters.resent.Get();
     sum.timeouts += counters.timeouts.Get();
     sum.stray_completions += counters.stray_completions.Get();
+    sum.lost_interrupts += counters.lost_interrupts.Get();
   }
   return sum;
 }

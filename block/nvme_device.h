@@ -43,6 +43,7 @@ struct NvmeStatistics {
   uint64_t timeouts = 0;           // commands
   uint64_t resets = 0;             // of the controller
   uint64_t stray_completions = 0;  // for commands that were not in flight
+  uint64_t lost_interrupts = 0;    // completions that nobody had noticed by the time-out
 };
 
 class NvmeController;

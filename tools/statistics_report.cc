@@ -59,9 +59,10 @@ void AppendBackend(std::string& table, const DiskStatistics& disk) {
     const NvmeStatistics& nvme = *disk.nvme;
     absl::StrAppendFormat(&table,
                           "%d commands, %d doorbells, %d split, %d bounced, %d errors, %d resent, "
-                          "%d timeouts, %d resets, %d stray completions\n",
+                          "%d timeouts, %d resets, %d stray completions, %d lost interrupts\n",
                           nvme.commands, nvme.doorbells, nvme.splits, nvme.bounced, nvme.errors,
-                          nvme.resent, nvme.timeouts, nvme.resets, nvme.stray_completions);
+                          nvme.resent, nvme.timeouts, nvme.resets, nvme.stray_completions,
+                          nvme.lost_interrupts);
     return;
   }
   absl::StrAppendFormat(&table, "%d bounced, %d short, %d retried", disk.bounced,
@@ -92,7 +93,8 @@ Json DiskJson(const DiskStatistics& disk) {
                     {"resent", nvme.resent},
                     {"timeouts", nvme.timeouts},
                     {"resets", nvme.resets},
-                    {"stray_completions", nvme.stray_completions}};
+                    {"stray_completions", nvme.stray_completions},
+                    {"lost_interrupts", nvme.lost_interrupts}};
   }
   json["queues"] = Json::array();
   for (const QueueStatistics& queue : disk.queues) json["queues"].push_back(QueueJson(queue));

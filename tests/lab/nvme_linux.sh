@@ -54,7 +54,7 @@ boot() {
     ! grep '^guest_error=' "$work/console" || fail "in the guest"
     warnings=$(warnings_in <"$work/console")
     [ -z "$warnings" ] || fail "the guest's kernel warns: $warnings"
-    for count in errors resent timeouts resets stray_completions; do
+    for count in errors resent timeouts resets stray_completions lost_interrupts; do
         ! grep "\"$count\": [1-9]" "$work/console" || fail "Ringside counts $count"
     done
     give_to_kernel || fail "the kernel cannot have the controller back"

@@ -285,17 +285,20 @@ TEST(StatisticsReportTest, ANamespaceTellsItsCommandsInsteadOfCalls) {
                                               .resent = 16,
                                               .timeouts = 17,
                                               .resets = 18,
-                                              .stray_completions = 19}},
+                                              .stray_completions = 19,
+                                              .lost_interrupts = 20}},
                       {.path = "file", .engine = "io_uring", .bounced = 3}};
   const std::string table = StatisticsTable(statistics);
-  EXPECT_THAT(table, HasSubstr("disk nvme://0000:00:04.0/1: cache=none aio=nvme, 11 commands, "
-                               "12 doorbells, 13 split, 14 bounced, 15 errors, 16 resent, "
-                               "17 timeouts, 18 resets, 19 stray completions\n"));
+  EXPECT_THAT(table,
+              HasSubstr("disk nvme://0000:00:04.0/1: cache=none aio=nvme, 11 commands, "
+                        "12 doorbells, 13 split, 14 bounced, 15 errors, 16 resent, "
+                        "17 timeouts, 18 resets, 19 stray completions, 20 lost interrupts\n"));
   EXPECT_THAT(table, HasSubstr("disk file: cache= aio=io_uring, 3 bounced, 0 short, 0 retried\n"));
   const nlohmann::json json = nlohmann::json::parse(StatisticsJson(statistics));
   EXPECT_EQ(json["disks"][0]["nvme"],
             nlohmann::json::parse(R"({"commands":11,"doorbells":12,"splits":13,"bounced":14,
-                "errors":15,"resent":16,"timeouts":17,"resets":18,"stray_completions":19})"));
+                "errors":15,"resent":16,"timeouts":17,"resets":18,"stray_completions":19,
+                "lost_interrupts":20})"));
   EXPECT_EQ(json["disks"][1]["bounced"], 3);
   EXPECT_FALSE(json["disks"][1].contains("nvme"));
 }

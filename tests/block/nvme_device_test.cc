@@ -325,7 +325,7 @@ TEST_F(NvmeDeviceTest, WhoLooksTakesNoInterrupts) {
 
 // The next thread with the same vector may sleep.
 TEST_F(NvmeDeviceTest, AVectorIsGivenBackUnmasked) {
-  Start({.queues = 2});
+  Start({.queues = 2, .service_ns = 1'000'000});
   auto looking = Open(1, IoThread::Waiter::kEpoll, {.kind = PollKind::kAlways});
   ASSERT_TRUE(looking->status().ok());
   TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});

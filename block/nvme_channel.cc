@@ -376,10 +376,7 @@ void NvmeChannel::Fail() {
 }
 
 NvmeChannel::Overdue NvmeChannel::FindOverdue(uint32_t now, uint32_t limit) {
-  if (completions_.HasWork()) {
-    counters_.lost_interrupts.Add();
-    Reap();
-  }
+  if (completions_.HasWork()) Reap();
   for (Slot& slot : slots_) {
     std::atomic<uint32_t>& sent_at = queue_.sent_at(IndexOf(slot));
     if (!slot.in_flight() || now - sent_at.load(std::memory_order_relaxed) <= limit) continue;

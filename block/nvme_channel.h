@@ -33,8 +33,7 @@ struct NvmeNamespace {
 };
 
 struct NvmeCounters {
-  Counter commands, doorbells, splits, bounced, errors, resent, timeouts, stray_completions,
-      lost_interrupts;
+  Counter commands, doorbells, splits, bounced, errors, resent, timeouts, stray_completions;
 };
 
 class NvmeChannel final : public BlockChannel {

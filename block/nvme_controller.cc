@@ -302,7 +302,11 @@ void NvmeController::CheckCommands(NvmeQueue& queue) {
     queue.OnIoThread([&](NvmeChannel& channel) {
       overdue = channel.FindOverdue(watch_.tick.load(std::memory_order_relaxed), kTicksATimeout);
     });
-    if (overdue.remedy == NvmeChannel::Remedy::kNone) return;
+    if (overdue.remedy == NvmeChannel::Remedy::kNone) {
+      // The answer was there: being asked has woken the thread.
+      lost_interrupts_.Add();
+      return;
+    }
     if (overdue.remedy == NvmeChannel::Remedy::kReset) {
       return Recover(absl::StrFormat("a command has had no answer for %s, after an abort",
                                      absl::FormatDuration(settings_.timeout)));

@@ -57,6 +57,7 @@ class NvmeController {
   // What was written and not flushed may be gone, so no flush may succeed any more.
   const std::atomic<bool>& cache_lost() const { return cache_lost_; }
   uint64_t resets() const { return resets_.Get(); }
+  uint64_t lost_interrupts() const { return lost_interrupts_.Get(); }
 
  private:
   struct Call {
@@ -117,6 +118,7 @@ class NvmeController {
   NvmeWatch watch_;
   std::atomic<bool> cache_lost_{false};
   Counter resets_;
+  Counter lost_interrupts_;
 
   // The controller's thread only.
   int64_t next_tick_ns_ = 0;

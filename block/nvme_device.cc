@@ -50,7 +50,8 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> NvmeDevice::Open(IoThread& io_thre
 }
 
 NvmeStatistics NvmeDevice::statistics() const {
-  NvmeStatistics sum = {.resets = parts_->controller->resets()};
+  NvmeStatistics sum = {.resets = parts_->controller->resets(),
+                        .lost_interrupts = parts_->controller->lost_interrupts()};
   for (const NvmeCounters& counters : parts_->counters) {
     sum.commands += counters.commands.Get();
     sum.doorbells += counters.doorbells.Get();
@@ -60,7 +61,6 @@ NvmeStatistics NvmeDevice::statistics() const {
     sum.resent += counters.resent.Get();
     sum.timeouts += counters.timeouts.Get();
     sum.stray_completions += counters.stray_completions.Get();
-    sum.lost_interrupts += counters.lost_interrupts.Get();
   }
   return sum;
 }

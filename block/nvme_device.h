@@ -32,7 +32,7 @@ struct NvmeSettings {
   absl::Duration timeout = absl::Seconds(30);
 };
 
-// Of one disk, over its life.
+// Of one disk, over its life; the last two of its controller.
 struct NvmeStatistics {
   uint64_t commands = 0;           // sent, resent ones too
   uint64_t doorbells = 0;          // registers written, submission and completion
@@ -41,9 +41,9 @@ struct NvmeStatistics {
   uint64_t errors = 0;             // requests that failed
   uint64_t resent = 0;             // commands, after an abort or a reset
   uint64_t timeouts = 0;           // commands
-  uint64_t resets = 0;             // of the controller
   uint64_t stray_completions = 0;  // for commands that were not in flight
-  uint64_t lost_interrupts = 0;    // completions that nobody had noticed by the time-out
+  uint64_t resets = 0;
+  uint64_t lost_interrupts = 0;  // completions that nobody had noticed by the time-out
 };
 
 class NvmeController;

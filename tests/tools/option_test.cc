@@ -284,8 +284,8 @@ TEST(StatisticsReportTest, ANamespaceTellsItsCommandsInsteadOfCalls) {
                                               .errors = 15,
                                               .resent = 16,
                                               .timeouts = 17,
-                                              .resets = 18,
                                               .stray_completions = 19,
+                                              .resets = 18,
                                               .lost_interrupts = 20}},
                       {.path = "file", .engine = "io_uring", .bounced = 3}};
   const std::string table = StatisticsTable(statistics);

@@ -239,6 +239,9 @@ void NvmeController::ChangeQueues() {
 }
 
 absl::Status NvmeController::MakeQueue(NvmeQueue& queue) {
+  // What an earlier queue of this number has left there would be taken for news, or hide it.
+  queue.parts().submission_doorbell.ClearShadow();
+  queue.parts().completion_doorbell.ClearShadow();
   const uint32_t shape = uint32_t{queue.id()} | (queue.parts().entries - 1U) << 16;
   const auto iova_of = [&](const auto& ring) { return queue.IovaOf(&ring); };
   RINGSIDE_RETURN_IF_ERROR(admin_
@@ -350,10 +353,10 @@ absl::Status NvmeController::GivenUp() const {
 
 void NvmeController::GiveUp(const absl::Status& why) {
   log_.Log(Severity::kError, "%s: %s: its disks fail from now on", name(), Message(why));
+  given_up_ = true;
   // Whatever it still does, it does to no memory.
   device_->WriteConfig(kPciCommand, 2, device_->ReadConfig(kPciCommand, 2) & ~kPciBusMaster);
   space_.CutOff();
-  given_up_ = true;
   for (NvmeQueue* queue : Queues()) {
     queue->failed = true;
     queue->OnIoThread([](NvmeChannel& channel) { channel.Fail(); });

@@ -24,9 +24,14 @@ class NvmeDoorbell {
   NvmeDoorbell() = default;
   // `event`: where the controller says at which value it wants the register written. Null: always.
   // `shadow`: null: there is none.
-  NvmeDoorbell(uint32_t* reg, uint32_t* shadow, const uint32_t* event)
+  NvmeDoorbell(uint32_t* reg, uint32_t* shadow, uint32_t* event)
       : register_(reg), shadow_(shadow), event_(event) {}
 
+  // While the controller does not have the queue.
+  void ClearShadow() const {
+    if (shadow_ != nullptr) StoreRelease(shadow_, uint32_t{0});
+    if (event_ != nullptr) StoreRelease(event_, uint32_t{0});
+  }
   void Restart() { value_ = 0; }
   // Whether the register was written.
   bool Set(uint16_t value) {
@@ -55,7 +60,7 @@ class NvmeDoorbell {
 
   uint32_t* register_ = nullptr;
   uint32_t* shadow_ = nullptr;
-  const uint32_t* event_ = nullptr;
+  uint32_t* event_ = nullptr;
   uint16_t value_ = 0;  // as the controller knows it
 };
 

@@ -289,13 +289,16 @@ TEST_F(NvmeDeviceTest, AFormatThatCannotBeUsedIsSaid) {
   EXPECT_THAT(std::string(Message(disk->status())), HasSubstr("8 of metadata"));
 }
 
-TEST_F(NvmeDeviceTest, QueuesAreGivenBack) {
-  Start({.queues = 2});
+class NvmeQueuesTest : public NvmeDeviceTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(NvmeQueuesTest, AreGivenBack) {
+  Start({.queues = 2, .shadow_doorbells = GetParam()});
   for (int i = 0; i < 10; ++i) {
     auto second = Open(1);
     ASSERT_TRUE(second->status().ok());
     TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
     ASSERT_EQ(second->Run(read), 0);
+    ASSERT_EQ(statistics().timeouts, 0);
     if (i == 9) {
       const auto third = Open(1);
       EXPECT_TRUE(absl::IsFailedPrecondition(third->status()));
@@ -311,6 +314,7 @@ TEST_F(NvmeDeviceTest, QueuesAreGivenBack) {
     }));
   }
 }
+INSTANTIATE_TEST_SUITE_P(Shadows, NvmeQueuesTest, ::testing::Bool());
 
 TEST_F(NvmeDeviceTest, WhoLooksTakesNoInterrupts) {
   Start();

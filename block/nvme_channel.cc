@@ -70,7 +70,7 @@ void NvmeChannel::Submit(BlockRequest& request) {
   if (must_wait_ || free_ == nullptr) [[unlikely]]
     return Wait(request);
   if (FillPages(*free_, request)) [[likely]]
-    return Send(TakeSlot(request, nullptr));
+    return SendNow(TakeSlot(request, nullptr));
   Start(request);
 }
 
@@ -80,8 +80,9 @@ void NvmeChannel::Submit(BlockRequest& request) {
   must_wait_ = true;
 }
 
-// Most requests: one segment, in two pages at most, which takes neither a list nor a loop. False if
-// this is no such one; Start does them all. What is beyond the end the controller refuses.
+// Most requests: one segment, in two pages at most, which takes neither a list nor a loop, and
+// which no MDTS forbids. False if this is no such one; Start does them all. What is beyond the end
+// the controller refuses.
 inline bool NvmeChannel::FillPages(Slot& slot, const BlockRequest& request) {
   if (request.op > BlockOp::kWrite || request.segments.size() != 1) return false;
   const Segment& segment = request.segments.front();

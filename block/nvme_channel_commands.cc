@@ -64,9 +64,10 @@ Prps NvmeChannel::FillBounce(Slot& slot, const BlockRequest& request, const Segm
 
 void NvmeChannel::FillDiscard(Slot& slot, uint64_t offset, uint64_t bytes) {
   PrpList& list = ListOf(slot);
-  const nvme::DsmRange range = {.attributes = 0,
-                                .blocks = static_cast<uint32_t>(bytes >> block_shift_),
-                                .start = offset >> block_shift_};
+  const nvme::DsmRange range = {
+      .attributes = 0,
+      .blocks = static_cast<uint32_t>(std::min<uint64_t>(bytes >> block_shift_, UINT32_MAX)),
+      .start = offset >> block_shift_};
   std::memcpy(list.data(), &range, sizeof range);
   nvme::Command& command = slot.command;
   command.opcode = static_cast<uint8_t>(nvme::IoOp::kDatasetManagement);

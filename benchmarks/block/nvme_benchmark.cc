@@ -200,7 +200,9 @@ void NvmeReadModel(benchmark::State& state) {
   });
   if (channel == nullptr) return state.SkipWithError("no channel");
   Batches batches(*io_thread, *channel, static_cast<size_t>(state.range(0)), memory.host());
+  const uint64_t enters = io_thread->uring()->enters();
   Measure(state, [&](Calls& calls) { batches.RunAll(calls); }, state.range(0));
+  Require(state, io_thread->uring()->enters() - enters < 10, "there are system calls");
   Require(state, !batches.failed() && model.violations().empty(), "a read failed");
   state.counters["sleeps"] = static_cast<double>(io_thread->stats().sleeps.Get());
   RunOn(*io_thread, [&] { channel.reset(); });

@@ -117,6 +117,8 @@ class Worker {
 
 class NvmeStressTest : public NvmeTest, public ::testing::WithParamInterface<bool> {
  protected:
+  NvmeStressTest() : NvmeTest(absl::Milliseconds(200)) {}
+
   // Has each of the kinds happen in turn, every 300 requests or so.
   void Disturb(const std::vector<Kind>& kinds) {
     std::mt19937 random(4);
@@ -160,7 +162,6 @@ TEST_P(NvmeStressTest, OutOfOrder) {
   Start({.shadow_doorbells = GetParam(), .service_ns = 5'000, .shuffle_seed = 1});
   Run(3000);
   EXPECT_EQ(failed_, 0);
-  EXPECT_EQ(timeouts_, 0);
 }
 
 TEST_P(NvmeStressTest, Failing) {

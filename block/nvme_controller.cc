@@ -178,6 +178,7 @@ absl::StatusOr<const IovaOffsets*> NvmeController::MapMemory(
 std::vector<NvmeQueue*> NvmeController::Queues() {
   const MutexLock lock(mutex_);
   std::vector<NvmeQueue*> queues;
+  queues.reserve(queues_.size());
   for (const auto& queue : queues_) queues.push_back(queue.get());
   return queues;
 }

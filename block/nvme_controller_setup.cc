@@ -97,7 +97,7 @@ absl::Status NvmeController::MapDoorbells() {
   RINGSIDE_ASSIGN_OR_RETURN(doorbells_, device_->MapBar(NvmeAdmin::kBar, nvme::kDoorbells, bytes));
   has_shadows_ = has_shadows_ && bytes <= nvme::kPageSize;
   if (!has_shadows_) return absl::OkStatus();
-  RINGSIDE_ASSIGN_OR_RETURN(shadows_, space_.Allocate(2 * nvme::kPageSize));
+  RINGSIDE_ASSIGN_OR_RETURN(shadows_, space_.Allocate(uint64_t{2} * nvme::kPageSize));
   return absl::OkStatus();
 }
 
@@ -107,7 +107,7 @@ absl::Status NvmeController::SetFeatures() {
     RINGSIDE_RETURN_IF_ERROR(admin_->SetFeature(nvme::kFeatureWriteCache, 1).status());
   }
   if (has_shadows_) {
-    std::memset(shadows_.data(), 0, 2 * nvme::kPageSize);
+    std::memset(shadows_.data(), 0, size_t{2} * nvme::kPageSize);
     RINGSIDE_RETURN_IF_ERROR(
         admin_
             ->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kDoorbellBuffers),

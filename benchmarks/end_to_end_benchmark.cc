@@ -9,6 +9,9 @@
 // that KVM counts, where it does. CPU is that of this process and so holds the guest's own: a vCPU
 // that polls for completions is never idle.
 //
+// With RINGSIDE_NVME_SOCKET in the environment also namespace 1 of the controller that is served
+// there by vfio-user (nvme_user/...), such as SPDK's; it needs a processor of its own.
+//
 // A case that did not measure fails: no I/O, errors, another engine than the one that was asked
 // for, or a machine so busy that the two moments were missed.
 #include <array>
@@ -18,6 +21,7 @@
 #include <nlohmann/json.hpp>
 #include <sys/mman.h>
 #include <unistd.h>
+#include <vector>
 
 #include "absl/time/clock.h"
 #include "base/status.h"
@@ -33,6 +37,8 @@ constexpr absl::Duration kRuntime = absl::Seconds(1);
 constexpr absl::Duration kWarmup = absl::Milliseconds(50);
 constexpr absl::Duration kPatience = absl::Seconds(20);
 constexpr uint64_t kDiskSize = 256 << 20;
+constexpr char kNvmeUser[] = "nvme_user";
+constexpr char kSocketVariable[] = "RINGSIDE_NVME_SOCKET";
 
 struct Case {
   const char* target;
@@ -66,12 +72,14 @@ DiskConfig MakeDisk(const std::string& target) {
     return {.backend = FileConfig{
                 .path = file->path(), .cache = CacheMode::kNone, .aio = Engine::kNative}};
   }
+  if (target == kNvmeUser) return {.backend = NvmeConfig{.address = getenv(kSocketVariable)}};
   static const auto file = MakeFile(RINGSIDE_BENCHMARK_DIRECTORY);
   return {.backend =
               FileConfig{.path = file->path(), .cache = CacheMode::kNone, .aio = Engine::kIoUring}};
 }
 
 std::string ExpectedEngine(const DiskConfig& disk) {
+  if (std::holds_alternative<NvmeConfig>(disk.backend)) return "nvme";
   const auto* file = std::get_if<FileConfig>(&disk.backend);
   return file != nullptr ? EngineName(file->aio) : "null";
 }
@@ -227,9 +235,11 @@ void EndToEnd(benchmark::State& state, const Case& parameters) {
 
 // A boot is an iteration, and one is a measurement: its length is the job's.
 bool RegisterAll() {
-  for (const char* target : {"null", "tmpfs", "disk"}) {
+  std::vector<const char*> targets = {"null", "tmpfs", "disk"};
+  if (getenv(kSocketVariable) != nullptr) targets.push_back(kNvmeUser);
+  for (const char* target : targets) {
     for (const char* rw : {"randread", "randwrite"}) {
-      for (const int depth : {1, 32}) {
+      for (const int depth : {1, 32, 64}) {
         for (const char* wait : {"poll", "irq"}) {
           for (const PollKind poll : {PollKind::kNever, PollKind::kAlways}) {
             const std::string name =

@@ -31,6 +31,17 @@ class Fifo {
     return all;
   }
 
+  // Takes all, and calls use(object) for each. What `use` pushes stays.
+  template <typename Use>
+  void TakeEach(Use use) {
+    T* object = TakeAll();
+    while (object != nullptr) {
+      T* next = object->next;
+      use(*object);
+      object = next;
+    }
+  }
+
  private:
   T* first_ = nullptr;
   T** end_ = &first_;

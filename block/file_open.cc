@@ -15,9 +15,8 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "base/status.h"
+#include "block/file_lock.h"
 #include "block/op_memory.h"
 
 namespace ringside {
@@ -25,10 +24,6 @@ namespace {
 
 constexpr uint32_t kSector = 512;
 constexpr uint32_t kMaxLogicalBlock = 4096;
-// The kernel lets go of a killed process's io_uring, and of the files in it, up to 50 ms after the
-// process: who takes its place at once waits a little.
-constexpr int kLockTries = 20;
-constexpr absl::Duration kLockPause = absl::Milliseconds(10);
 constexpr size_t kProbeSize = size_t{2} * kMaxLogicalBlock;
 
 // What O_DIRECT asks for.
@@ -49,7 +44,6 @@ class Opening {
   absl::Status OpenError(int error) const;
   absl::Status Open();
   absl::Status ReadSize();
-  absl::Status Lock() const;
   absl::Status ChooseCache();
   absl::Status TurnDirectOn();
   absl::StatusOr<DirectAlignment> FindAlignment() const;
@@ -75,7 +69,7 @@ class Opening {
 absl::StatusOr<OpenedFile> Opening::Run() {
   RINGSIDE_RETURN_IF_ERROR(Open());
   // Before anything is learned of the content: another writer may be about to change its size.
-  RINGSIDE_RETURN_IF_ERROR(Lock());
+  RINGSIDE_RETURN_IF_ERROR(LockFile(fd_.get(), config_.read_only, name_));
   RINGSIDE_RETURN_IF_ERROR(ReadSize());
   RINGSIDE_RETURN_IF_ERROR(ChooseCache());
   DescribeBlocks();
@@ -167,29 +161,6 @@ absl::Status Opening::ReadSize() {
         name_, size_, config_.path);
   }
   return absl::OkStatus();
-}
-
-absl::Status Opening::Lock() const {
-  struct flock lock = {};
-  lock.l_type = static_cast<short>(config_.read_only ? F_RDLCK : F_WRLCK);
-  lock.l_whence = SEEK_SET;  // from 0 on for 0 bytes: all of it, however long it becomes
-  int error = 0;
-  for (int i = 0; i < kLockTries; ++i) {
-    if (fcntl(fd_.get(), F_OFD_SETLK, &lock) == 0) return absl::OkStatus();
-    error = errno;
-    if (error == EAGAIN || error == EACCES) {
-      absl::SleepFor(kLockPause);
-    } else if (error != EINTR) {
-      break;
-    }
-  }
-  if (error == EAGAIN || error == EACCES) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s is in use by another process, or twice in this machine; %s", name_,
-                        config_.read_only ? "end who writes to it"
-                                          : "end who uses it, or use readonly=on in all of them"));
-  }
-  return ErrnoError(error, "cannot lock " + name_, "its file system must have file locks");
 }
 
 absl::Status Opening::ChooseCache() {
@@ -331,11 +302,7 @@ uint64_t Opening::DiscardGranularity() const {
 // Closing the descriptor is not enough: a ring in which the file was registered holds it, and with
 // it the lock, for a while longer, and who starts the next machine at once would be refused.
 FileTarget::~FileTarget() {
-  if (!fd.valid()) return;
-  struct flock lock = {};
-  lock.l_type = F_UNLCK;
-  lock.l_whence = SEEK_SET;
-  fcntl(fd.get(), F_OFD_SETLK, &lock);
+  if (fd.valid()) UnlockFile(fd.get());
 }
 
 absl::StatusOr<OpenedFile> OpenFile(const FileConfig& config, Logger logger) {

@@ -2,7 +2,7 @@
 //
 // Threads: any; used at start only.
 // Errors: as in file_device.h.
-// Source: fcntl(2) under open file description locks, statx(2), open(2) under O_EXCL and O_DIRECT.
+// Source: statx(2), open(2) under O_EXCL and O_DIRECT.
 #pragma once
 
 #include <memory>

@@ -19,14 +19,11 @@ class NullChannel final : public BlockChannel {
 
  private:
   void CompleteAll() {
-    // All first: what `done` submits is for the next run, which it queues.
-    BlockRequest* request = requests_.TakeAll();
-    while (request != nullptr) {
-      BlockRequest* next = request->next;
-      request->result = 0;
-      request->done(*request);
-      request = next;
-    }
+    // What `done` submits is for the next run, which it queues.
+    requests_.TakeEach([](BlockRequest& request) {
+      request.result = 0;
+      request.done(request);
+    });
   }
 
   IoThread& io_thread_;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <poll.h>
 #include <utility>
 
@@ -21,11 +20,11 @@ constexpr absl::Duration kRegisterPeriod = absl::Milliseconds(1);
 constexpr absl::Duration kLeastReadyTimeout = absl::Seconds(1);
 constexpr absl::Duration kShutdownTimeout = absl::Seconds(10);
 
-}  // namespace
-
-std::string DescribeNvmeStatus(nvme::Status status) {
+std::string DescribeStatus(nvme::Status status) {
   return absl::StrFormat("status 0x%02x of type %d", status & 0xff, (status >> 8) & 7);
 }
+
+}  // namespace
 
 // Each part in pages of its own, as queues have to begin at one.
 struct NvmeAdmin::Memory {
@@ -42,8 +41,7 @@ absl::StatusOr<std::unique_ptr<NvmeAdmin>> NvmeAdmin::Create(PciDevice& device, 
                                                              const EventFd& interrupt,
                                                              absl::Duration timeout) {
   std::unique_ptr<NvmeAdmin> admin(new NvmeAdmin(device, interrupt, timeout));
-  const uint32_t command = device.ReadConfig(kPciCommand, 2);
-  device.WriteConfig(kPciCommand, 2, command | kPciMemorySpace | kPciBusMaster);
+  admin->JoinBus();
   admin->capabilities_ = nvme::Capabilities(admin->ReadRegister64(nvme::kCap));
   const nvme::Capabilities& capabilities = admin->capabilities_;
   if (admin->status() == nvme::kGone) {
@@ -60,14 +58,22 @@ absl::StatusOr<std::unique_ptr<NvmeAdmin>> NvmeAdmin::Create(PciDevice& device, 
   RINGSIDE_ASSIGN_OR_RETURN(std::byte * doorbells,
                             device.MapBar(kBar, nvme::kDoorbells, 2 * uint64_t{stride}));
   auto* registers = reinterpret_cast<uint32_t*>(doorbells);
-  const auto entries = static_cast<uint16_t>(
-      std::min<uint32_t>(kEntries, std::bit_floor(capabilities.max_queue_entries())));
   admin->ring_ = NvmeRing({.submissions = admin->memory().submissions.data(),
                            .completions = admin->memory().completions.data(),
-                           .entries = entries,
+                           .entries = capabilities.queue_entries(kEntries),
                            .submission_doorbell = {registers, nullptr, nullptr},
                            .completion_doorbell = {registers + stride / 4, nullptr, nullptr}});
   return admin;
+}
+
+// Registers answer, and DMA is permitted.
+void NvmeAdmin::JoinBus() {
+  device_.WriteConfig(kPciCommand, 2,
+                      device_.ReadConfig(kPciCommand, 2) | kPciMemorySpace | kPciBusMaster);
+}
+
+void NvmeAdmin::LeaveBus() {
+  device_.WriteConfig(kPciCommand, 2, device_.ReadConfig(kPciCommand, 2) & ~kPciBusMaster);
 }
 
 uint64_t NvmeAdmin::ReadRegister64(uint64_t offset) {
@@ -85,17 +91,11 @@ absl::Status NvmeAdmin::Enable() {
   next_id_ = 0;
   heard_ = nullptr;
   interrupt_.Clear();
-  // A reset of the function takes it away.
-  device_.WriteConfig(kPciCommand, 2,
-                      device_.ReadConfig(kPciCommand, 2) | kPciMemorySpace | kPciBusMaster);
+  JoinBus();  // a reset of the function has ended that
   const uint32_t last = ring_.entries() - 1U;
   device_.WriteBar(kBar, nvme::kAqa, last << 16 | last);
-  const auto iova_of = [this](const void* part) {
-    return buffer_.iova() +
-           static_cast<uint64_t>(static_cast<const std::byte*>(part) - buffer_.data());
-  };
-  WriteRegister64(nvme::kAsq, iova_of(&memory().submissions));
-  WriteRegister64(nvme::kAcq, iova_of(&memory().completions));
+  WriteRegister64(nvme::kAsq, buffer_.IovaOf(&memory().submissions));
+  WriteRegister64(nvme::kAcq, buffer_.IovaOf(&memory().completions));
   device_.WriteBar(kBar, nvme::kCc, nvme::kCcEntrySizes | nvme::kCcEnable);
   return WaitForReady(true);
 }
@@ -167,7 +167,7 @@ absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command) {
       if ((status & nvme::kStatusCode) == 0) return completion.result;
       return absl::InternalError(absl::StrFormat("%s refuses admin command 0x%02x: %s",
                                                  device_.name(), command.opcode,
-                                                 DescribeNvmeStatus(status)));
+                                                 DescribeStatus(status)));
     }
     const int64_t left_ns = end_ns - MonotonicNs();
     if (status() == nvme::kGone) {
@@ -178,7 +178,7 @@ absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command) {
           absl::StrFormat("%s has not answered admin command 0x%02x within %s", device_.name(),
                           command.opcode, absl::FormatDuration(timeout_)));
     }
-    // Not only by the interrupt: one that is lost is to cost a moment, not the command.
+    // Not only by the interrupt: one that is lost or masked is to cost a moment, not the command.
     constexpr int64_t kMostMs = 10;
     pollfd interrupt = {.fd = interrupt_.fd(), .events = POLLIN};
     ::poll(&interrupt, 1, static_cast<int>(std::min(left_ns / 1'000'000 + 1, kMostMs)));
@@ -213,20 +213,18 @@ void NvmeAdmin::AskForEvent(std::function<void(uint32_t)> heard) {
 }
 
 absl::StatusOr<std::span<const std::byte>> NvmeAdmin::Identify(uint32_t what, uint32_t nsid) {
-  const uint64_t data = buffer_.iova() + offsetof(Memory, data);
   RINGSIDE_RETURN_IF_ERROR(Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kIdentify),
                                     .nsid = nsid,
-                                    .prp1 = data,
+                                    .prp1 = buffer_.IovaOf(&memory().data),
                                     .cdw10 = what})
                                .status());
   return memory().data;
 }
 
 absl::StatusOr<std::span<const std::byte>> NvmeAdmin::GetLogPage(uint8_t log, uint32_t bytes) {
-  const uint64_t data = buffer_.iova() + offsetof(Memory, data);
   RINGSIDE_RETURN_IF_ERROR(Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kGetLogPage),
                                     .nsid = 0xffffffff,
-                                    .prp1 = data,
+                                    .prp1 = buffer_.IovaOf(&memory().data),
                                     .cdw10 = log | (bytes / 4 - 1) << 16})
                                .status());
   return std::span<const std::byte>(memory().data).first(bytes);

@@ -36,6 +36,8 @@ class NvmeAdmin {
   // Afterwards it reaches no memory until it is enabled again: by CC.EN, else by a reset of the
   // function.
   absl::Status Disable();
+  // From now on it does no DMA, enabled or not, until it is enabled anew.
+  void LeaveBus();
   // Has it save what it caches, and disables it.
   void ShutDown();
 
@@ -66,6 +68,7 @@ class NvmeAdmin {
   NvmeAdmin(PciDevice& device, const EventFd& interrupt, absl::Duration timeout)
       : device_(device), interrupt_(interrupt), timeout_(timeout) {}
   Memory& memory() const;
+  void JoinBus();
   uint64_t ReadRegister64(uint64_t offset);
   void WriteRegister64(uint64_t offset, uint64_t value);
   absl::Status WaitForReady(bool ready);
@@ -80,8 +83,5 @@ class NvmeAdmin {
   uint16_t next_id_ = 0;
   std::function<void(uint32_t)> heard_;
 };
-
-// "status 0x02 of type 0x1": what a refusal is told as.
-std::string DescribeNvmeStatus(nvme::Status status);
 
 }  // namespace ringside

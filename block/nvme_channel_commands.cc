@@ -12,28 +12,13 @@ namespace ringside {
 // given back.
 uint32_t NvmeChannel::FillTransfer(Slot& slot, const BlockRequest& request,
                                    const SegmentCursor& cursor, uint64_t offset, uint64_t left) {
-  nvme::Command& command = slot.command;
-  uint32_t control = 0;
-  Prps data;
-  if (request.op == BlockOp::kWriteZeroes) {
-    command.opcode = static_cast<uint8_t>(nvme::IoOp::kWriteZeroes);
-    const uint64_t most = uint64_t{nvme::kMaxBlocks} << block_shift_;
-    data.bytes = static_cast<uint32_t>(std::min(left, most));
-    if (request.unmap) control |= nvme::kDeallocate;
-  } else {
-    uint64_t most = std::min<uint64_t>(left, ns_.most_bytes);
-    if (ns_.boundary != 0) most = std::min(most, ns_.boundary - offset % ns_.boundary);
-    data = FillData(slot, request, cursor, static_cast<uint32_t>(most));
-    if (data.bytes == 0) return 0;
-    command.opcode =
-        static_cast<uint8_t>(request.op == BlockOp::kRead ? nvme::IoOp::kRead : nvme::IoOp::kWrite);
-  }
-  if (request.durable && request.op != BlockOp::kRead && ns_.volatile_cache) {
-    control |= nvme::kForceUnitAccess;
-  }
-  command.prp1 = data.prp1;
-  command.prp2 = data.prp2;
-  FillRange(command, offset, data.bytes, control);
+  const uint32_t most = nvme::MostOf(ns_, request.op, offset, left);
+  Prps data = {.bytes = most};
+  if (request.op != BlockOp::kWriteZeroes) data = FillData(slot, request, cursor, most);
+  if (data.bytes == 0) return 0;
+  slot.command.prp1 = data.prp1;
+  slot.command.prp2 = data.prp2;
+  nvme::SetTransfer(slot.command, ns_, block_shift_, request, offset, data.bytes);
   return data.bytes;
 }
 
@@ -64,18 +49,16 @@ Prps NvmeChannel::FillBounce(Slot& slot, const BlockRequest& request, const Segm
 
 void NvmeChannel::FillDiscard(Slot& slot, uint64_t offset, uint64_t bytes) {
   PrpList& list = ListOf(slot);
-  const nvme::DsmRange range = {
-      .attributes = 0,
-      .blocks = static_cast<uint32_t>(std::min<uint64_t>(bytes >> block_shift_, UINT32_MAX)),
-      .start = offset >> block_shift_};
+  const nvme::DsmRange range = nvme::RangeOf(block_shift_, offset, bytes);
   std::memcpy(list.data(), &range, sizeof range);
-  nvme::Command& command = slot.command;
-  command.opcode = static_cast<uint8_t>(nvme::IoOp::kDatasetManagement);
-  command.prp1 = queue_.IovaOf(&list);
-  command.prp2 = 0;
-  command.cdw10 = 0;  // one range
-  command.cdw11 = nvme::kDsmDeallocate;
-  command.cdw12 = 0;
+  slot.command.prp1 = queue_.IovaOf(&list);
+  slot.command.prp2 = 0;
+  nvme::SetDeallocate(slot.command);
+}
+
+void NvmeChannel::FillFlush(Slot& slot) {
+  slot.command.prp1 = slot.command.prp2 = 0;
+  nvme::SetFlush(slot.command);
 }
 
 void NvmeChannel::GiveBackBounce(Slot& slot, int result) {

@@ -11,11 +11,9 @@
 namespace ringside {
 namespace {
 
-constexpr int64_t kTicksATimeout = 8;
 constexpr int64_t kMostTickNs = 1'000'000'000;
 constexpr int kMostStops = 3;
-constexpr uint32_t kPciCommand = 4;
-constexpr uint32_t kPciBusMaster = 4;
+constexpr int64_t kReturnPeriodNs = 50'000'000;
 
 }  // namespace
 
@@ -27,8 +25,7 @@ absl::StatusOr<std::shared_ptr<NvmeController>> CreateNvmeController(
 absl::StatusOr<std::shared_ptr<NvmeController>> NvmeController::Create(
     std::unique_ptr<PciDevice> device, const NvmeSettings& settings, Logger logger) {
   constexpr uint32_t kClassRegister = 8;
-  constexpr uint32_t kNvmeClass = 0x010802;  // PCI Code and ID Assignment 1.11, section 1.2
-  if (device->ReadConfig(kClassRegister, 4) >> 8 != kNvmeClass) {
+  if (device->ReadConfig(kClassRegister, 4) >> 8 != nvme::kPciClass) {
     return BadInput("%s is no NVMe controller; 'ringside doctor' lists those there are",
                     device->name());
   }
@@ -80,7 +77,10 @@ absl::Status NvmeController::SetUpInterrupts() {
     fds.push_back(interrupt.fd());
     interrupts_.push_back(std::move(interrupt));
   }
-  return device_->SetVectors(fds);
+  RINGSIDE_RETURN_IF_ERROR(device_->SetVectors(fds));
+  // Those of queues that there are not yet.
+  for (uint32_t i = 1; i < vectors; ++i) device_->MaskVector(i);
+  return absl::OkStatus();
 }
 
 void NvmeController::Run(absl::Status& status, Event& is_up) {
@@ -94,7 +94,9 @@ void NvmeController::Run(absl::Status& status, Event& is_up) {
       if (stop_) break;
     }
     RunCalls();
-    if (!given_up_) {
+    if (away_) {
+      TryReturn();
+    } else if (!given_up_) {
       admin_->Poll();
       HearEvents();
     }
@@ -111,16 +113,21 @@ void NvmeController::WaitForSomething() {
     const int64_t left_ns = next_tick_ns_ - MonotonicNs();
     timeout_ms = left_ns <= 0 ? 0 : static_cast<int>(left_ns / 1'000'000 + 1);
   }
+  if (away_) timeout_ms = static_cast<int>(kReturnPeriodNs / 1'000'000);
+  const bool is_told = !away_ && !given_up_;
   pollfd fds[] = {{.fd = wake_.fd(), .events = POLLIN},
-                  {.fd = interrupts_[0].fd(), .events = POLLIN}};
+                  {.fd = interrupts_[0].fd(), .events = POLLIN},
+                  {.fd = is_told ? device_->gone_fd() : -1, .events = POLLIN}};
   poll(fds, std::size(fds), timeout_ms);
   wake_.Clear();
   interrupts_[0].Clear();
   if (resting_) {
     resting_ = false;
+    device_->MaskVector(0);  // each tick looks
     watch_.asleep.store(false, std::memory_order_relaxed);
     next_tick_ns_ = MonotonicNs() + tick_ns_;
   }
+  if (fds[2].revents != 0) Recover("it is gone");
 }
 
 // Called once a tick. When nothing is in flight it says that it will sleep, and sleeps a tick
@@ -128,14 +135,12 @@ void NvmeController::WaitForSomething() {
 // or its store of `sent_at` is seen here: no store takes a tick to be visible, and so the senders
 // need no fence. They wake this thread when they find it asleep.
 void NvmeController::Rest() {
+  const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
   const auto queues = Queues();
-  const bool busy = std::ranges::any_of(queues, [](NvmeQueue* queue) {
-    for (size_t i = 0; i < NvmeQueue::kSlots; ++i) {
-      if (queue->sent_at(i).load(std::memory_order_relaxed) != 0) return true;
-    }
-    return false;
-  });
-  if (!busy) resting_ = watch_.asleep.load(std::memory_order_relaxed);
+  const bool busy = std::ranges::any_of(
+      queues, [now](NvmeQueue* queue) { return queue->AnyInFlightFor(0, now); });
+  // What is in force later only makes this thread tick once more.
+  if (!busy) resting_ = watch_.asleep.load(std::memory_order_relaxed) && device_->UnmaskVector(0);
   watch_.asleep.store(!busy, std::memory_order_relaxed);
 }
 
@@ -198,7 +203,7 @@ absl::StatusOr<NvmeQueue*> NvmeController::OpenQueue(IoThread& io_thread) {
                                                    .submission_doorbell = Doorbell(id, false),
                                                    .completion_doorbell = Doorbell(id, true),
                                                    .interrupt = interrupts_[id].fd(),
-                                                   .vector_control = device_->vector_control(id),
+                                                   .device = *device_,
                                                    .watch = watch_,
                                                    .control = wake_},
                                   std::move(memory), io_thread));
@@ -223,9 +228,9 @@ void NvmeController::ChangeQueues() {
       UnmakeQueue(*queue);
       continue;
     }
-    if (queue->created || queue->failed) continue;
+    if (queue->created || queue->failed || away_) continue;
     const absl::Status status = given_up_ ? GivenUp() : MakeQueue(*queue);
-    if (absl::IsDeadlineExceeded(status)) {
+    if (absl::IsDeadlineExceeded(status) || MayReturn(status)) {
       // It has stopped again while it was brought up.
       if (++stops_ > kMostStops) return GiveUp(status);
       return Recover(std::string(Message(status)));
@@ -270,98 +275,9 @@ void NvmeController::UnmakeQueue(NvmeQueue& queue) {
       break;
     }
   }
+  device_->MaskVector(queue.id());
   const MutexLock lock(mutex_);
   std::erase_if(queues_, [&](const auto& each) { return each.get() == &queue; });
-}
-
-void NvmeController::Tick() {
-  next_tick_ns_ = MonotonicNs() + tick_ns_;
-  const uint32_t tick = watch_.tick.load(std::memory_order_relaxed) + 1;
-  watch_.tick.store(tick == 0 ? 1 : tick, std::memory_order_relaxed);
-  if (!given_up_) {
-    const uint32_t status = admin_->status();
-    if (status == nvme::kGone) {
-      Recover("it is gone");
-    } else if ((status & nvme::kCstsFatal) != 0 || (status & nvme::kCstsReady) == 0) {
-      Recover(absl::StrFormat("it has stopped by itself (CSTS is 0x%x)", status));
-    } else {
-      for (NvmeQueue* queue : Queues()) CheckCommands(*queue);
-    }
-  }
-  Rest();
-}
-
-bool NvmeController::MayBeOverdue(NvmeQueue& queue) const {
-  const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
-  for (size_t i = 0; i < NvmeQueue::kSlots; ++i) {
-    const uint32_t sent = queue.sent_at(i).load(std::memory_order_relaxed);
-    if (sent != 0 && now - sent > kTicksATimeout) return true;
-  }
-  return false;
-}
-
-void NvmeController::CheckCommands(NvmeQueue& queue) {
-  while (!given_up_ && queue.created && MayBeOverdue(queue)) {
-    NvmeChannel::Overdue overdue;
-    queue.OnIoThread([&](NvmeChannel& channel) {
-      overdue = channel.FindOverdue(watch_.tick.load(std::memory_order_relaxed), kTicksATimeout);
-    });
-    if (overdue.remedy == NvmeChannel::Remedy::kNone) {
-      // The answer was there: being asked has woken the thread.
-      lost_interrupts_.Add();
-      return;
-    }
-    if (overdue.remedy == NvmeChannel::Remedy::kReset) {
-      return Recover(absl::StrFormat("a command has had no answer for %s, after an abort",
-                                     absl::FormatDuration(settings_.timeout)));
-    }
-    log_.Log(Severity::kWarning, "%s: a command has had no answer for %s: aborting it", name(),
-             absl::FormatDuration(settings_.timeout));
-    const auto aborted = admin_->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kAbort),
-                                          .cdw10 = queue.id() | uint32_t{overdue.id} << 16});
-    // One that is refused has another time-out to end by itself.
-    if (absl::IsDeadlineExceeded(aborted.status())) {
-      return Recover(std::string(Message(aborted.status())));
-    }
-  }
-}
-
-void NvmeController::Recover(const std::string& why) {
-  log_.Log(Severity::kWarning, "%s: %s: resetting the controller", name(), why);
-  resets_.Add();
-  const auto queues = Queues();
-  for (NvmeQueue* queue : queues) {
-    queue->OnIoThread([](NvmeChannel& channel) { channel.Freeze(); });
-  }
-  if (const absl::Status status = Restart(); !status.ok()) return GiveUp(status);
-  for (NvmeQueue* queue : queues) queue->created = false;
-  wake_.Signal();  // ChangeQueues makes them
-}
-
-// Disabled, so nothing is in flight any more, and up again.
-absl::Status NvmeController::Restart() {
-  RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
-  if (BringUp().ok()) return absl::OkStatus();
-  RINGSIDE_RETURN_IF_ERROR(device_->Reset());
-  RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
-  return BringUp();
-}
-
-absl::Status NvmeController::GivenUp() const {
-  return absl::UnavailableError(
-      absl::StrFormat("%s does not work any more; see what the log says of it", name()));
-}
-
-void NvmeController::GiveUp(const absl::Status& why) {
-  log_.Log(Severity::kError, "%s: %s: its disks fail from now on", name(), Message(why));
-  given_up_ = true;
-  // Whatever it still does, it does to no memory.
-  device_->WriteConfig(kPciCommand, 2, device_->ReadConfig(kPciCommand, 2) & ~kPciBusMaster);
-  space_.CutOff();
-  for (NvmeQueue* queue : Queues()) {
-    queue->failed = true;
-    queue->OnIoThread([](NvmeChannel& channel) { channel.Fail(); });
-  }
 }
 
 }  // namespace ringside

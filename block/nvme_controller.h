@@ -4,7 +4,8 @@
 // A command without an answer is aborted; if it still has none the controller is reset and every
 // command in flight is sent again, three times in all; then it fails. A controller that cannot be
 // reset is cut off from memory, and everything fails. No command is given up before the controller
-// is known to reach no memory. See docs/nvme.md for the times.
+// is known to reach no memory. One that is gone and may come back (PciDevice::Reset) is waited for
+// as long as for a command, and all is sent again. See docs/nvme.md for the times.
 //
 // Threads: Identify and MapMemory on any but an I/O thread or the controller's; OpenQueue on the
 // I/O thread that will use the queue; all else any.
@@ -15,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -39,6 +41,7 @@ namespace ringside {
 class NvmeController {
  public:
   static constexpr uint16_t kMaxQueues = 64;  // an I/O thread of each disk takes one
+  static constexpr uint32_t kTicksATimeout = 8;
 
   static absl::StatusOr<std::shared_ptr<NvmeController>> Create(std::unique_ptr<PciDevice> device,
                                                                 const NvmeSettings& settings,
@@ -96,9 +99,13 @@ class NvmeController {
   void UnmakeQueue(NvmeQueue& queue);
   void Tick();
   void CheckCommands(NvmeQueue& queue);
-  bool MayBeOverdue(NvmeQueue& queue) const;
   void Recover(const std::string& why);
   absl::Status Restart();
+  bool MayReturn(const absl::Status& status) const;
+  void WaitForReturn();
+  void TryReturn();
+  absl::Status CheckNamespaces();
+  void LoseCache(const char* why);
   void GiveUp(const absl::Status& why);
   absl::Status GivenUp() const;
   std::vector<NvmeQueue*> Queues();
@@ -123,8 +130,11 @@ class NvmeController {
   // The controller's thread only.
   int64_t next_tick_ns_ = 0;
   bool resting_ = false;
-  int stops_ = 0;                 // while its queues were being made, in a row
-  std::vector<uint32_t> events_;  // that have not been told yet
+  bool away_ = false;  // and waited for
+  int64_t away_until_ns_ = 0;
+  std::map<uint32_t, NvmeNamespace> namespaces_;  // that were asked for, by identifier
+  int stops_ = 0;                                 // while its queues were being made, in a row
+  std::vector<uint32_t> events_;                  // that have not been told yet
   bool has_cache_ = false;
   bool has_discard_ = false;  // and write zeroes
   uint32_t most_bytes_ = 0;   // of a command

@@ -1,7 +1,6 @@
 // How a controller is brought up, and what it tells of itself.
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 
 #include "base/status.h"
@@ -37,8 +36,7 @@ absl::Status NvmeController::SetUp() {
   RINGSIDE_ASSIGN_OR_RETURN(admin_,
                             NvmeAdmin::Create(*device_, space_, interrupts_[0], settings_.timeout));
   RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
-  queue_entries_ = static_cast<uint16_t>(std::min<uint32_t>(
-      NvmeQueue::kEntries, std::bit_floor(admin_->capabilities().max_queue_entries())));
+  queue_entries_ = admin_->capabilities().queue_entries(NvmeQueue::kEntries);
   RINGSIDE_RETURN_IF_ERROR(admin_->Enable());
   admin_->TakeSubsystemReset();
   RINGSIDE_RETURN_IF_ERROR(IdentifyController());
@@ -50,13 +48,7 @@ absl::Status NvmeController::SetUp() {
 // Once more. What it told at first is taken to hold.
 absl::Status NvmeController::BringUp() {
   RINGSIDE_RETURN_IF_ERROR(admin_->Enable());
-  if (admin_->TakeSubsystemReset() && has_cache_) {
-    cache_lost_ = true;
-    log_.Log(Severity::kError,
-             "%s: the whole subsystem was reset, so writes in its cache may be lost: no flush "
-             "will succeed any more",
-             name());
-  }
+  if (admin_->TakeSubsystemReset() && has_cache_) LoseCache("the whole subsystem was reset");
   const uint16_t before = queue_count_;
   RINGSIDE_RETURN_IF_ERROR(AskForQueues());
   if (queue_count_ < before) {
@@ -69,14 +61,11 @@ absl::Status NvmeController::BringUp() {
 
 absl::Status NvmeController::IdentifyController() {
   RINGSIDE_ASSIGN_OR_RETURN(const auto data, admin_->Identify(nvme::kCnsController, 0));
-  namespace field = nvme::controller;
-  const auto mdts = nvme::Field<uint8_t>(data, field::kMdts);
-  most_bytes_ = mdts == 0 || mdts > 7 ? kMostPrpBytes : nvme::kPageSize << mdts;
-  has_cache_ = (nvme::Field<uint8_t>(data, field::kVwc) & field::kVwcPresent) != 0;
-  const auto optional = nvme::Field<uint16_t>(data, field::kOncs);
-  constexpr uint16_t kDiscard = field::kOncsDatasetManagement | field::kOncsWriteZeroes;
-  has_discard_ = (optional & kDiscard) == kDiscard;
-  has_shadows_ = (nvme::Field<uint16_t>(data, field::kOacs) & field::kOacsDoorbellBuffers) != 0;
+  const NvmeFeatures features = ParseNvmeController(data);
+  most_bytes_ = std::min(features.most_bytes, kMostPrpBytes);
+  has_cache_ = features.volatile_cache;
+  has_discard_ = features.discard;
+  has_shadows_ = features.doorbell_buffers;
   return absl::OkStatus();
 }
 
@@ -144,11 +133,8 @@ void NvmeController::HearEvents() {
 absl::StatusOr<NvmeNamespace> NvmeController::Identify(uint32_t nsid) {
   absl::StatusOr<NvmeNamespace> result;
   OnControllerThread([&] {
-    if (given_up_) {
-      result = GivenUp();
-    } else {
-      result = IdentifyHere(nsid);
-    }
+    result = given_up_ ? GivenUp() : IdentifyHere(nsid);
+    if (result.ok()) namespaces_[nsid] = *result;
   });
   return result;
 }
@@ -158,38 +144,10 @@ absl::StatusOr<NvmeNamespace> NvmeController::IdentifyHere(uint32_t nsid) {
   // Of one that is not there all fields are zero, or the controller refuses.
   if (absl::IsInternal(answer.status())) return NoSuchNamespace(nsid);
   RINGSIDE_RETURN_IF_ERROR(answer.status());
-  const std::span<const std::byte> data = *answer;
-  const auto blocks = nvme::Field<uint64_t>(data, nvme::ns::kSize);
-  if (blocks == 0) return NoSuchNamespace(nsid);
-  const auto in_use = nvme::Field<uint8_t>(data, nvme::ns::kFormatInUse);
-  const size_t index = (in_use & 0xf) | (in_use >> 1 & 0x30);
-  const auto format = nvme::Field<uint32_t>(data, nvme::ns::kFormat0 + 4 * index);
-  const uint32_t shift = (format >> 16) & 0xff;
-  const uint32_t metadata = format & 0xffff;
-  if (shift < 9 || shift > 12 || metadata != 0) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s: namespace %d has blocks of 2^%d bytes with %d of metadata; format it with 512 or 4096 "
-        "and none, or use it through the kernel's driver",
-        name(), nsid, shift, metadata));
-  }
-  NvmeNamespace result = {.id = nsid,
-                          .block_size = 1U << shift,
-                          .most_bytes = most_bytes_,
-                          .volatile_cache = has_cache_};
-  result.boundary = uint64_t{nvme::Field<uint16_t>(data, nvme::ns::kBoundary)} << shift;
-  BlockInfo& info = result.info;
-  info = {.size = blocks << shift,
-          .logical_block = result.block_size,
-          .physical_block = result.block_size,
-          .write_back = has_cache_,
-          .can_discard = has_discard_,
-          .discard_alignment = result.block_size};
-  if ((nvme::Field<uint8_t>(data, nvme::ns::kFeatures) & nvme::ns::kHasPreferredSizes) != 0) {
-    const uint32_t preferred = nvme::Field<uint16_t>(data, nvme::ns::kPreferredWrite) + 1U;
-    info.physical_block = std::min(std::bit_floor(preferred) << shift, nvme::kPageSize);
-    info.optimal_io = (nvme::Field<uint16_t>(data, nvme::ns::kOptimalWrite) + 1U) << shift;
-  }
-  return result;
+  absl::StatusOr<NvmeNamespace> result = ParseNvmeNamespace(
+      name(), nsid,
+      {.most_bytes = most_bytes_, .volatile_cache = has_cache_, .discard = has_discard_}, *answer);
+  return absl::IsNotFound(result.status()) ? NoSuchNamespace(nsid) : result;
 }
 
 absl::Status NvmeController::NoSuchNamespace(uint32_t nsid) {

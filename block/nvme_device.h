@@ -22,7 +22,7 @@
 namespace ringside {
 
 struct NvmeConfig {
-  std::string address;  // "0000:00:04.0"
+  std::string address;  // "0000:00:04.0", or of a vfio-user socket: "/run/ctrl.sock"
   uint32_t namespace_id = 1;
   bool read_only = false;
 };

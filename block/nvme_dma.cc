@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <sys/mman.h>
+#include <unistd.h>
 #include <utility>
 
 #include "base/status.h"
@@ -26,6 +27,7 @@ std::vector<IovaRange> WholePages(std::span<const IovaRange> ranges) {
 
 DmaBuffer& DmaBuffer::operator=(DmaBuffer&& other) noexcept {
   std::swap(space_, other.space_);
+  std::swap(fd_, other.fd_);
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
   std::swap(iova_, other.iova_);
@@ -46,17 +48,24 @@ DmaSpace::DmaSpace(PciDevice& device) : device_(device), free_(WholePages(device
 
 absl::StatusOr<DmaBuffer> DmaSpace::Allocate(uint64_t size) {
   size = (size + nvme::kPageSize - 1) & ~uint64_t{nvme::kPageSize - 1};
-  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) return ErrnoError(errno, "cannot get memory for NVMe queues");
   DmaBuffer buffer;
+  buffer.fd_ = UniqueFd(memfd_create("nvme-queues", MFD_CLOEXEC));
+  if (!buffer.fd_.valid() || ftruncate(buffer.fd_.get(), static_cast<off_t>(size)) != 0) {
+    return ErrnoError(errno, "cannot get memory for NVMe queues");
+  }
+  void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd_.get(), 0);
+  if (memory == MAP_FAILED) return ErrnoError(errno, "cannot map memory for NVMe queues");
   buffer.data_ = static_cast<std::byte*>(memory);
   buffer.size_ = size;
   {
     const MutexLock lock(mutex_);
     RINGSIDE_ASSIGN_OR_RETURN(buffer.iova_, TakeHighest(size));
   }
-  if (absl::Status status =
-          device_.MapDma({.host = buffer.data_, .size = size, .iova = buffer.iova_});
+  if (absl::Status status = device_.MapDma({.host = buffer.data_,
+                                            .size = size,
+                                            .iova = buffer.iova_,
+                                            .fd = buffer.fd_.get(),
+                                            .fd_offset = 0});
       !status.ok()) {
     GiveBack(buffer.iova_, size);
     return status;

@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/fd.h"
 #include "base/memory_region.h"
 #include "base/sync.h"
 #include "vfio/pci_device.h"
@@ -22,7 +23,8 @@ namespace ringside {
 
 class DmaSpace;
 
-// Zeroed memory of the driver's that the device reaches, in whole pages.
+// Zeroed memory of the driver's that the device reaches, in whole pages; a memfd, which a device in
+// another process can be given.
 class DmaBuffer {
  public:
   DmaBuffer() = default;
@@ -32,10 +34,15 @@ class DmaBuffer {
 
   std::byte* data() const { return data_; }
   uint64_t iova() const { return iova_; }
+  // Of something in it.
+  uint64_t IovaOf(const void* address) const {
+    return iova_ + static_cast<uint64_t>(static_cast<const std::byte*>(address) - data_);
+  }
 
  private:
   friend class DmaSpace;
   DmaSpace* space_ = nullptr;
+  UniqueFd fd_;
   std::byte* data_ = nullptr;
   uint64_t size_ = 0;
   uint64_t iova_ = 0;

@@ -1,8 +1,17 @@
 #include "block/nvme_queue.h"
 
+#include <algorithm>
+
 #include "block/nvme_channel.h"
 
 namespace ringside {
+
+bool NvmeQueue::AnyInFlightFor(uint32_t ticks, uint32_t now) const {
+  return std::ranges::any_of(sent_at_, [&](const std::atomic<uint32_t>& sent_at) {
+    const uint32_t sent = sent_at.load(std::memory_order_relaxed);
+    return sent != 0 && now - sent >= ticks;
+  });
+}
 
 bool NvmeQueue::OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function) {
   Event over;

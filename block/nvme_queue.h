@@ -57,8 +57,8 @@ class NvmeQueue {
     uint16_t entries;  // at most kEntries
     NvmeDoorbell submission_doorbell;
     NvmeDoorbell completion_doorbell;
-    int interrupt;             // an eventfd
-    uint32_t* vector_control;  // may be null
+    int interrupt;      // an eventfd
+    PciDevice& device;  // whose vector `id` writes it
     NvmeWatch& watch;
     const EventFd& control;  // wakes the controller's thread
   };
@@ -71,10 +71,7 @@ class NvmeQueue {
   uint16_t id() const { return parts_.id; }
   Memory& memory() const { return *reinterpret_cast<Memory*>(buffer_.data()); }
   // Of something in memory().
-  uint64_t IovaOf(const void* address) const {
-    return buffer_.iova() +
-           static_cast<uint64_t>(static_cast<const std::byte*>(address) - buffer_.data());
-  }
+  uint64_t IovaOf(const void* address) const { return buffer_.IovaOf(address); }
   bool closed() {
     const MutexLock lock(mutex_);
     return io_thread_ == nullptr;
@@ -82,7 +79,10 @@ class NvmeQueue {
   // 0: slot `index` has nothing in flight; else the tick at which it was sent.
   std::atomic<uint32_t>& sent_at(size_t index) { return sent_at_[index]; }
 
-  // The controller's thread: has the channel do something on its I/O thread, and waits for that.
+  // The controller's thread, whose tick is `now`: whether a command was sent so many ticks ago, or
+  // earlier, and has had no answer.
+  bool AnyInFlightFor(uint32_t ticks, uint32_t now) const;
+  // The same thread: has the channel do something on its I/O thread, and waits for that.
   // False if there is no channel any more.
   bool OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function);
   bool created = false;  // the controller has it

@@ -4,6 +4,7 @@
 // Source: NVM Express Base Specification 2.0 (sections are its), NVM Command Set 1.0.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +14,9 @@
 namespace ringside::nvme {
 
 static_assert(std::endian::native == std::endian::little);
+
+// What PCI's configuration space says it is: NVM Express PCIe Transport 1.0, section 3.8.1.
+inline constexpr uint32_t kPciClass = 0x010802;
 
 // Registers in BAR 0, section 3.1.3.
 inline constexpr uint64_t kCap = 0x00;  // 64 bits
@@ -26,7 +30,11 @@ inline constexpr uint64_t kDoorbells = 0x1000;
 
 struct Capabilities {
   explicit Capabilities(uint64_t value) : cap(value) {}
-  uint32_t max_queue_entries() const { return (cap & 0xffff) + 1; }       // MQES
+  // As many as it takes, in a power of two (MQES, which is less one).
+  uint16_t queue_entries(uint16_t most) const {
+    return static_cast<uint16_t>(
+        std::min<uint32_t>(most, std::bit_floor(static_cast<uint32_t>(cap & 0xffff) + 1)));
+  }
   uint32_t timeout_ms() const { return ((cap >> 24) & 0xff) * 500; }      // TO
   uint32_t doorbell_stride() const { return 4U << ((cap >> 32) & 0xf); }  // DSTRD, bytes
   bool has_nvm_command_set() const { return ((cap >> 37) & 1) != 0; }     // CSS
@@ -120,7 +128,6 @@ inline constexpr Status kInvalidNamespace = 0x00b;
 inline constexpr Status kPrpOffsetInvalid = 0x013;
 inline constexpr Status kLbaOutOfRange = 0x080;
 inline constexpr Status kCapacityExceeded = 0x081;
-inline constexpr Status kNamespaceNotReady = 0x082;
 // Command specific, type 1.
 inline constexpr Status kInvalidQueueId = 0x101;
 inline constexpr Status kInvalidQueueSize = 0x102;
@@ -153,7 +160,6 @@ inline constexpr uint8_t kVwcPresent = 1;
 namespace ns {
 inline constexpr size_t kSize = 0;             // NSZE, u64 blocks
 inline constexpr size_t kFeatures = 24;        // NSFEAT, u8
-inline constexpr size_t kFormats = 25;         // NLBAF, u8, less one
 inline constexpr size_t kFormatInUse = 26;     // FLBAS, u8: bits 0 to 3, and 5 to 6 above them
 inline constexpr size_t kBoundary = 46;        // NOIOB, u16 blocks
 inline constexpr size_t kPreferredWrite = 64;  // NPWG, u16 blocks less one, if NSFEAT bit 4

@@ -32,6 +32,10 @@ IoThread& MovableQueue::io_thread() const {
   return part().io_thread();
 }
 
+void MovableQueue::KickTaken() {
+  if (queue_ != nullptr) queue_->Written();
+}
+
 BlkQueue::Parts MovableQueue::PartsOn(BlkPart& part) {
   return {.memory = shared_.memory,
           .io_thread = part.io_thread(),

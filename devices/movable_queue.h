@@ -85,6 +85,8 @@ class MovableQueue {
   // The one that serves it now, or would if it were started. On that very thread the answer of a
   // started queue stays true until the task at hand is over.
   IoThread& io_thread() const;
+  // That thread: somebody has taken the count out of the kick's eventfd.
+  void KickTaken();
 
  private:
   enum class State { kDown, kUp, kStopping };

@@ -43,6 +43,8 @@ class VirtioBlk final : public VirtioDevice, private MovableQueue::Owner {
   void MoveQueue(uint16_t queue, IoThread& to, MovableQueue::MoveDone done);
   // See MovableQueue::io_thread.
   IoThread& io_thread(uint16_t queue) const { return queues_[queue]->io_thread(); }
+  // As MovableQueue::KickTaken.
+  void KickTaken(uint16_t queue) { queues_[queue]->KickTaken(); }
   // Over the device's life, resets and moves included; null if not wanted. To be read while the
   // device is reset.
   const LatencyTrace* trace(uint16_t queue) const { return traces_[queue].get(); }

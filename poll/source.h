@@ -19,7 +19,7 @@ enum class Phase { kComplete, kSubmit };
 class Source : private EventfdListener {
  public:
   // `wake_fd`: an eventfd whose every write, or a timerfd whose every expiry, ends the thread's
-  // sleep. It is never read.
+  // sleep. Whoever reads it calls Written afterwards.
   explicit Source(int wake_fd) : wake_fd_(wake_fd) {}
   virtual ~Source() = default;
   Source(const Source&) = delete;
@@ -35,11 +35,15 @@ class Source : private EventfdListener {
   virtual void EnableNotify() = 0;
   virtual void DisableNotify() = 0;
 
+  // The other party has signalled, and may have work. For those who take the count out of wake_fd:
+  // a thread that has not heard of the write by then never will, and a parked source is not looked
+  // at without it.
+  void Written() override;
+
   int wake_fd() const { return wake_fd_; }
 
  private:
   friend class IoThread;
-  void Written() override;
 
   const int wake_fd_;
   IoThread* io_thread_ = nullptr;  // it is attached to

@@ -27,7 +27,9 @@ constexpr std::array<uint8_t, 8> kAllowedOperations = {
     IORING_OP_READ,  IORING_OP_WRITE,     IORING_OP_READV,    IORING_OP_WRITEV,
     IORING_OP_FSYNC, IORING_OP_FALLOCATE, IORING_OP_POLL_ADD, IORING_OP_ASYNC_CANCEL};
 
-absl::Status SetUpError(int error) {
+}  // namespace
+
+absl::Status UringSetUpError(int error) {
   const char* remedy = error == ENOMEM ? "raise 'ulimit -l'"
                        : error == EMFILE
                            ? "raise 'ulimit -n'"
@@ -36,8 +38,6 @@ absl::Status SetUpError(int error) {
   return absl::FailedPreconditionError(
       ErrnoError(error, "io_uring cannot be used", remedy).message());
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Uring>> Uring::Create() {
   std::unique_ptr<Uring> uring(new Uring);
@@ -55,7 +55,7 @@ absl::Status Uring::SetUp() {
                  IORING_SETUP_R_DISABLED;
   params.cq_entries = kCompletions;
   if (const int error = io_uring_queue_init_params(kSubmissions, &ring_, &params); error < 0) {
-    return SetUpError(-error);
+    return UringSetUpError(-error);
   }
   set_up_ = true;
 
@@ -63,7 +63,7 @@ absl::Status Uring::SetUp() {
   getrlimit(RLIMIT_NOFILE, &files);
   const auto count = static_cast<unsigned>(std::min<rlim_t>(kMaxFiles, files.rlim_cur));
   if (const int error = io_uring_register_files_sparse(&ring_, count); error < 0) {
-    return SetUpError(-error);
+    return UringSetUpError(-error);
   }
   for (int index = static_cast<int>(count) - 1; index >= 0; --index) free_files_.push_back(index);
   io_uring_register_ring_fd(&ring_);  // saves a reference count a call; not everywhere
@@ -86,7 +86,7 @@ absl::Status Uring::Restrict() {
   rules[count++].sqe_flags = IOSQE_FIXED_FILE;
   int error = io_uring_register_restrictions(&ring_, rules.data(), static_cast<unsigned>(count));
   if (error == 0) error = io_uring_enable_rings(&ring_);
-  return error < 0 ? SetUpError(-error) : absl::OkStatus();
+  return error < 0 ? UringSetUpError(-error) : absl::OkStatus();
 }
 
 Uring::~Uring() {

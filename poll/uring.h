@@ -15,6 +15,9 @@
 
 namespace ringside {
 
+// What setting up a ring failed with, and its remedy: FailedPrecondition.
+absl::Status UringSetUpError(int error);
+
 // An operation in flight. Belongs to whoever pushed it and stays until Complete is called, which is
 // once for every Push.
 class UringOp {

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <filesystem>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -18,9 +19,15 @@ namespace {
 
 using Setter = absl::Status (*)(DiskConfig&, const std::string& value);
 
-// A namespace is given by its URL, in front of all keys.
-constexpr std::string_view kNvmeScheme = "nvme://";
+// What a disk is, as messages name it. A namespace is given by its URL, in front of all keys.
+constexpr char kFile[] = "type=file";
+constexpr char kNull[] = "type=null";
+constexpr char kNvme[] = "nvme://";
+constexpr char kPassthrough[] = "/dev/ng0n1";
+constexpr char kFileOrNvme[] = "type=file, nvme:// or /dev/ng0n1";
 constexpr char kNvmeExample[] = "nvme://0000:00:04.0/1";
+constexpr char kNvmeUser[] = "nvme+user://";
+constexpr char kNvmeUserExample[] = "nvme+user:///run/ctrl.sock/1";
 
 FileConfig& File(DiskConfig& config) {
   return std::get<FileConfig>(config.backend);
@@ -54,7 +61,10 @@ absl::Status SetSwitch(bool& is_on, const char* key, const std::string& value) {
 
 absl::Status SetReadOnly(DiskConfig& config, const std::string& value) {
   auto* nvme = std::get_if<NvmeConfig>(&config.backend);
-  bool& read_only = nvme != nullptr ? nvme->read_only : File(config).read_only;
+  auto* passthrough = std::get_if<NvmePassthroughConfig>(&config.backend);
+  bool& read_only = nvme != nullptr          ? nvme->read_only
+                    : passthrough != nullptr ? passthrough->read_only
+                                             : File(config).read_only;
   return SetSwitch(read_only, "readonly", value);
 }
 
@@ -152,11 +162,6 @@ absl::Status SetType(DiskConfig& config, const std::string& value) {
   return absl::OkStatus();
 }
 
-constexpr char kFile[] = "type=file";
-constexpr char kNull[] = "type=null";
-constexpr char kNvme[] = "nvme://";
-constexpr char kFileOrNvme[] = "type=file or nvme://";
-
 struct Key {
   const char* name;
   const char* type;  // which alone has it; null: every disk
@@ -178,6 +183,7 @@ constexpr std::array kKeys = {
 };
 
 std::string_view TypeOf(const DiskConfig& config) {
+  if (std::holds_alternative<NvmePassthroughConfig>(config.backend)) return kPassthrough;
   if (std::holds_alternative<NvmeConfig>(config.backend)) return kNvme;
   return std::holds_alternative<FileConfig>(config.backend) ? kFile : kNull;
 }
@@ -200,36 +206,69 @@ absl::StatusOr<Field> FindKey(const KeyValue& field) {
 absl::Status SetField(DiskConfig& config, const Field& field) {
   const Key& key = *field.key;
   const std::string_view type = TypeOf(config);
-  if (type == kNvme && key.set == SetType) {
-    return BadInput("--disk 'type' is not for nvme://, which says it already; leave it out");
+  const bool says_type = type == kNvme || type == kPassthrough;
+  if (says_type && key.set == SetType) {
+    return BadInput("--disk 'type' is not for %s, which says it already; leave it out", type);
   }
   if (key.type != nullptr && std::string_view(key.type).find(type) == std::string_view::npos) {
     return BadInput("--disk '%s' is for %s only; leave it out%s", key.name, key.type,
-                    type == kNvme ? std::string() : absl::StrFormat(", or give %s", key.type));
+                    says_type ? std::string() : absl::StrFormat(", or give %s", key.type));
   }
   return key.set(config, field.value);
 }
 
+absl::StatusOr<uint32_t> ParseNamespace(const std::string& url, std::string_view number,
+                                        const char* example) {
+  if (number.empty())
+    return BadInput("--disk '%s' names no namespace; give such as %s", url, example);
+  uint32_t namespace_id = 0;
+  const auto [end, error] =
+      std::from_chars(number.data(), number.data() + number.size(), namespace_id);
+  if (error != std::errc() || end != number.data() + number.size() || namespace_id == 0 ||
+      namespace_id == std::numeric_limits<uint32_t>::max()) {
+    return BadInput("--disk '%s': '%s' is no namespace; they count from 1, as in %s", url, number,
+                    example);
+  }
+  return namespace_id;
+}
+
+// No file is a character device: that is a namespace, whatever it is called.
+void TakeDevice(DiskConfig& config, std::vector<Field>& fields) {
+  std::erase_if(fields, [&config](const Field& field) {
+    std::error_code error;
+    if (field.key->set != SetPath || !std::filesystem::is_character_file(field.value, error)) {
+      return false;
+    }
+    config.backend = NvmePassthroughConfig{.path = field.value};
+    return true;
+  });
+}
+
 absl::StatusOr<NvmeConfig> ParseNvmeUrl(const std::string& url) {
-  const std::string_view rest = std::string_view(url).substr(kNvmeScheme.size());
+  const std::string_view rest = std::string_view(url).substr(sizeof kNvme - 1);
   const size_t slash = rest.find('/');
   // vfio/ knows what an address looks like.
-  NvmeConfig config = {.address = std::string(rest.substr(0, slash)), .namespace_id = 0};
+  NvmeConfig config = {.address = std::string(rest.substr(0, slash))};
   if (config.address.empty()) {
     return BadInput("--disk '%s' names no PCI address; give such as %s", url, kNvmeExample);
   }
   const std::string_view number =
       slash == std::string_view::npos ? std::string_view() : rest.substr(slash + 1);
-  if (number.empty()) {
-    return BadInput("--disk '%s' names no namespace; give such as %s", url, kNvmeExample);
+  RINGSIDE_ASSIGN_OR_RETURN(config.namespace_id, ParseNamespace(url, number, kNvmeExample));
+  return config;
+}
+
+// The path has slashes of its own: the namespace is behind the last.
+absl::StatusOr<NvmeConfig> ParseNvmeUserUrl(const std::string& url) {
+  const std::string_view rest = std::string_view(url).substr(sizeof kNvmeUser - 1);
+  const size_t slash = rest.rfind('/');
+  if (!rest.starts_with('/') || slash == 0) {
+    return BadInput("--disk '%s' names no socket by its whole path; give such as %s", url,
+                    kNvmeUserExample);
   }
-  const auto [end, error] =
-      std::from_chars(number.data(), number.data() + number.size(), config.namespace_id);
-  if (error != std::errc() || end != number.data() + number.size() || config.namespace_id == 0 ||
-      config.namespace_id == std::numeric_limits<uint32_t>::max()) {
-    return BadInput("--disk '%s': '%s' is no namespace; they count from 1, as in %s", url, number,
-                    kNvmeExample);
-  }
+  NvmeConfig config = {.address = std::string(rest.substr(0, slash))};
+  RINGSIDE_ASSIGN_OR_RETURN(config.namespace_id,
+                            ParseNamespace(url, rest.substr(slash + 1), kNvmeUserExample));
   return config;
 }
 
@@ -239,9 +278,16 @@ absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
   DiskConfig config;
   std::string keys = text;
   const char* hint = "a file is given as path=";
-  if (text.starts_with(kNvmeScheme)) {
+  const bool is_url = text.starts_with(kNvme) || text.starts_with(kNvmeUser);
+  if (is_url || text.starts_with("/dev/")) {
     const size_t comma = text.find(',');
-    RINGSIDE_ASSIGN_OR_RETURN(config.backend, ParseNvmeUrl(text.substr(0, comma)));
+    const std::string given = text.substr(0, comma);
+    if (!is_url) {
+      config.backend = NvmePassthroughConfig{.path = given};
+    } else {
+      RINGSIDE_ASSIGN_OR_RETURN(
+          config.backend, text.starts_with(kNvme) ? ParseNvmeUrl(given) : ParseNvmeUserUrl(given));
+    }
     if (comma == std::string::npos) return config;
     keys = text.substr(comma + 1);
     hint = "give KEY=VALUE instead of ";
@@ -255,6 +301,7 @@ absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
   for (const Field& field : fields) {
     if (field.key->set == SetType) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
   }
+  if (std::holds_alternative<FileConfig>(config.backend)) TakeDevice(config, fields);
   for (const Field& field : fields) {
     if (field.key->set != SetType) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
   }

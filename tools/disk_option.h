@@ -1,5 +1,6 @@
-// The --disk option: "path=FILE,key=value,...", "type=null,size=SIZE,..." or
-// "nvme://0000:00:04.0/1,key=value,...".
+// The --disk option: "path=FILE,key=value,...", "type=null,size=SIZE,...",
+// "nvme://0000:00:04.0/1,key=value,...", "nvme+user:///run/ctrl.sock/1,key=value,..." or
+// "/dev/ng0n1,key=value,...".
 #pragma once
 
 #include <string>

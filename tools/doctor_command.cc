@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "block/nvme_spec.h"
 #include "poll/uring.h"
 #include "tools/exit_codes.h"
 #include "vfio/pci_sysfs.h"
@@ -78,8 +79,6 @@ void CheckDisks(Report& report) {
   }
 }
 
-constexpr uint32_t kNvmeClass = 0x010802;  // NVM Express PCIe Transport 1.0, section 3.8.1
-
 std::string DescribeNvme(const PciSysfs& sysfs, const PciSysfsDevice& device) {
   // Known while the kernel's own driver has it.
   const std::string model = sysfs.Attribute(device.address, "nvme/*/model");
@@ -92,7 +91,7 @@ std::string DescribeNvme(const PciSysfs& sysfs, const PciSysfsDevice& device) {
 
 void CheckNvme(Report& report) {
   const PciSysfs sysfs;
-  const std::vector<PciSysfsDevice> devices = sysfs.OfClass(kNvmeClass);
+  const std::vector<PciSysfsDevice> devices = sysfs.OfClass(nvme::kPciClass);
   if (devices.empty()) report.Note("no NVMe device");
   for (const PciSysfsDevice& device : devices) {
     const std::string what = DescribeNvme(sysfs, device);
@@ -101,6 +100,18 @@ void CheckNvme(Report& report) {
     } else {
       report.Note(absl::StrFormat("%s: nvme://%s/1 cannot be used: %s", what, device.address,
                                   Message(status)));
+    }
+  }
+}
+
+void CheckAssignable(Report& report) {
+  const std::vector<PciSysfsDevice> devices = PciSysfs().OfDriver("vfio-pci");
+  if (devices.empty()) report.Note("no device is bound to vfio-pci");
+  for (const PciSysfsDevice& device : devices) {
+    if (const absl::Status status = CheckVfioDevice(device.address); status.ok()) {
+      report.Good(absl::StrFormat("--vfio %s can be used, if it has MSI-X", device.address));
+    } else {
+      report.Note(absl::StrFormat("--vfio %s cannot be used: %s", device.address, Message(status)));
     }
   }
 }
@@ -122,6 +133,8 @@ int DoctorCommand() {
   CheckDisks(report);
   std::printf("NVMe\n");
   CheckNvme(report);
+  std::printf("Devices for a guest\n");
+  CheckAssignable(report);
   std::printf(report.all_good() ? "This host runs Linux guests.\n"
                                 : "This host does not run Linux guests as it is.\n");
   return report.all_good() ? kExitOk : kExitBadInput;

@@ -42,6 +42,7 @@ constexpr char kRunExamples[] =
     "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz --disk path=/dev/nvme0n1 \\\n"
     "      --disk path=data.img,readonly=on,cache=writeback,queues=2 --stats\n"
     "  ringside run --kernel vmlinuz --disk nvme://0000:00:04.0/1 --disk path=data.img\n"
+    "  ringside run --kernel vmlinuz --disk /dev/ng0n1,queues=2\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=cost,price=0.5\n"
     "  ringside run --kernel vmlinuz --cpus 2 --cpu-affinity 0:0,1:1 --halt-poll 50us \\\n"
     "      --iothread id=a,poll=always,cpu=2 --iothread id=b,poll=fixed,max=20us,cpu=3 \\\n"
@@ -92,9 +93,19 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
          "3/B:1-2], "
          "or nvme://ADDRESS/NAMESPACE[,readonly=on][,timeout=30s][,serial=TEXT][,queues=N]"
          "[,iothreads=...] for a namespace of an NVMe controller bound to vfio-pci, "
+         "or nvme+user://SOCKET/NAMESPACE[,...] likewise for one that another process serves by "
+         "vfio-user, "
+         "or /dev/ng0n1[,readonly=on][,serial=TEXT][,queues=N][,iothreads=...] for one of a "
+         "controller that stays with the kernel, by io_uring passthrough, "
          "or type=null,size=SIZE[,latency=TIME][,serial=TEXT][,queues=N][,iothreads=...] for "
          "a disk that moves no bytes, each request taking TIME, such as 20us; repeatable")
       ->type_name("KEYS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run.add_option("--vfio", options.assigned,
+                 "give the guest a PCI device of the host whole, one with MSI-X that is bound to "
+                 "vfio-pci, such as 0000:00:05.0; repeatable")
+      ->type_name("ADDRESS")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   run.add_option("--iothread", options.io_threads,

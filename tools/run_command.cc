@@ -112,6 +112,9 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
     disk.trace_latency = !options.trace_latency.empty();
     config.disks.push_back(std::move(disk));
   }
+  for (const std::string& address : options.assigned) {
+    config.assigned.push_back({.address = address});
+  }
   for (const std::string& text : options.io_threads) {
     RINGSIDE_ASSIGN_OR_RETURN(config.io_threads.emplace_back(), ParseIoThread(text));
   }

@@ -19,6 +19,7 @@ struct RunOptions {
   std::string memory;  // a size
   std::string serial;  // stdio, file=PATH or none
   std::vector<std::string> disks;
+  std::vector<std::string> assigned;  // addresses
   std::vector<std::string> io_threads;
   std::string cpu_affinity;   // empty: none
   std::string halt_poll;      // a time, or kernel

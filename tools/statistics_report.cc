@@ -65,6 +65,14 @@ void AppendBackend(std::string& table, const DiskStatistics& disk) {
                           nvme.lost_interrupts);
     return;
   }
+  if (disk.passthrough.has_value()) {
+    const NvmePassthroughStatistics& passed = *disk.passthrough;
+    absl::StrAppendFormat(&table,
+                          "%d commands, %d enters, %d split, %d bounced, %d errors, %d resent\n",
+                          passed.commands, passed.enters, passed.splits, passed.bounced,
+                          passed.errors, passed.resent);
+    return;
+  }
   absl::StrAppendFormat(&table, "%d bounced, %d short, %d retried", disk.bounced,
                         disk.short_transfers, disk.retries);
   if (disk.served_inline > 0) absl::StrAppendFormat(&table, ", %d inline", disk.served_inline);
@@ -96,6 +104,12 @@ Json DiskJson(const DiskStatistics& disk) {
                     {"stray_completions", nvme.stray_completions},
                     {"lost_interrupts", nvme.lost_interrupts}};
   }
+  if (disk.passthrough.has_value()) {
+    const NvmePassthroughStatistics& passed = *disk.passthrough;
+    json["nvme_passthrough"] = {{"commands", passed.commands}, {"enters", passed.enters},
+                                {"splits", passed.splits},     {"bounced", passed.bounced},
+                                {"errors", passed.errors},     {"resent", passed.resent}};
+  }
   json["queues"] = Json::array();
   for (const QueueStatistics& queue : disk.queues) json["queues"].push_back(QueueJson(queue));
   return json;
@@ -114,6 +128,10 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
     for (size_t index = 0; index < disk.queues.size(); ++index) {
       AppendQueue(table, absl::StrFormat("queue %d", index), disk.queues[index]);
     }
+  }
+  for (const AssignedStatistics& device : statistics.assigned) {
+    absl::StrAppendFormat(&table, "PCI device %s: %d vectors, %d exits for registers\n",
+                          device.address, device.vectors, device.register_exits);
   }
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     absl::StrAppendFormat(&table,
@@ -141,9 +159,17 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
 }
 
 std::string StatisticsJson(const MachineStatistics& statistics) {
-  Json json = {{"disks", Json::array()}, {"io_threads", Json::array()}, {"vcpus", Json::array()}};
+  Json json = {{"disks", Json::array()},
+               {"assigned", Json::array()},
+               {"io_threads", Json::array()},
+               {"vcpus", Json::array()}};
   for (const DiskStatistics& disk : statistics.disks) {
     json["disks"].push_back(DiskJson(disk));
+  }
+  for (const AssignedStatistics& device : statistics.assigned) {
+    json["assigned"].push_back({{"address", device.address},
+                                {"vectors", device.vectors},
+                                {"register_exits", device.register_exits}});
   }
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     json["io_threads"].push_back({{"name", thread.name},

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Adds up a test run: what was skipped and why, what failed, and one closing line.
 
-Reads, from the directory given, PRESET.xml (CTest's JUnit file), PRESET/*.xml (GoogleTest's own,
+Reads, from the directory given, NAME.xml (CTest's JUnit file), NAME/*.xml (GoogleTest's own,
 one a test program, which count each test), and NAME.failed (something failed as a whole).
 """
 

@@ -1,8 +1,8 @@
 // A PCI device in user hands: its registers, its DMA and its interrupts, whoever provides them: the
-// kernel (vfio_device.h), or in tests a model.
+// kernel (vfio_device.h), another process (vfio_user_device.h), or in tests a model.
 //
 // Threads: any; calls that change the same thing (DMA at the same address, the vectors) do not
-// overlap. A mapped BAR and the vector controls are memory.
+// overlap. A mapped BAR is memory.
 // Ownership: memory given to MapDma stays until UnmapDma or the end of the device, which ends all
 // DMA and all interrupts.
 // Units: bytes. Errors: a device that is gone reads as all ones, and writes to it go nowhere, as on
@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -32,6 +33,17 @@ struct DmaMapping {
   uint64_t iova;           // where the device sees it
   int fd = -1;             // of the mapping, for providers in another process; -1: private memory
   uint64_t fd_offset = 0;  // of `host` in fd
+};
+
+// What of a BAR may be mapped.
+struct MappableArea {
+  uint64_t offset;  // in the BAR
+  uint64_t size;
+};
+
+struct PciBar {
+  uint64_t size = 0;  // 0: there is none
+  std::vector<MappableArea> mappable;
 };
 
 class PciDevice {
@@ -52,6 +64,13 @@ class PciDevice {
   // not be a page's.
   virtual absl::StatusOr<std::byte*> MapBar(int bar, uint64_t offset, uint64_t size) = 0;
 
+  // For who hands the device on as a whole; a provider that is only driven offers none of it, and
+  // its BARs have no size. What kind a BAR is says configuration space.
+  virtual PciBar bar(int /*bar*/) const { return {}; }
+  // Of registers that may not be mapped: 1, 2, 4 or 8 bytes at a multiple of that.
+  virtual void ReadRegisters(int bar, uint64_t offset, std::span<std::byte> data);
+  virtual void WriteRegisters(int /*bar*/, uint64_t /*offset*/, std::span<const std::byte>) {}
+
   // Where mappings may lie. Ascending.
   virtual std::span<const IovaRange> iova_ranges() const = 0;
   virtual absl::Status MapDma(const DmaMapping& mapping) = 0;
@@ -62,13 +81,22 @@ class PciDevice {
   virtual uint32_t vectors() const = 0;
   // From now on vector i writes eventfds[i]. Replaces what was set before.
   virtual absl::Status SetVectors(std::span<const int> eventfds) = 0;
-  // The vector's control word in the MSI-X table: while bit 0 is set its interrupt is held back,
-  // and comes when it is cleared. Null where it cannot be reached as memory. After SetVectors.
-  virtual uint32_t* vector_control(uint32_t vector) = 0;
+  // Holds the interrupt of a vector back from about now on, for one who looks by himself: a wish,
+  // which a device may ignore. Cheap, but nothing for every I/O. After SetVectors, one thread a
+  // vector.
+  virtual void MaskVector(uint32_t vector) = 0;
+  // Lets it through again; what came meanwhile is signalled, or was not since it was there to be
+  // seen before this returned. False: that is only asked for yet; whoever wants to sleep calls
+  // again until it is true.
+  virtual bool UnmaskVector(uint32_t vector) = 0;
 
   // Resets the function: it does no DMA any more until it is set up anew. Mappings and vectors
-  // stay. FailedPrecondition where the device has no such reset.
+  // stay. FailedPrecondition where the device has no such reset; Unavailable if the device is gone
+  // and may come back.
   virtual absl::Status Reset() = 0;
+
+  // Readable once the device is gone, until a Reset succeeds. -1: nothing tells.
+  virtual int gone_fd() const { return -1; }
 };
 
 }  // namespace ringside

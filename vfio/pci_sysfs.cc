@@ -87,6 +87,15 @@ std::vector<PciSysfsDevice> PciSysfs::OfClass(uint32_t class_code) const {
   return devices;
 }
 
+std::vector<PciSysfsDevice> PciSysfs::OfDriver(const std::string& driver) const {
+  std::vector<PciSysfsDevice> devices;
+  for (const std::string& address : Addresses()) {
+    PciSysfsDevice device = Read(address);
+    if (device.driver == driver) devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
 std::vector<PciSysfsDevice> PciSysfs::InGroup(int group) const {
   std::vector<PciSysfsDevice> devices;
   const fs::path members = root_ / "kernel/iommu_groups" / absl::StrFormat("%d", group) / "devices";

@@ -29,9 +29,10 @@ class PciSysfs {
   // InvalidArgument if `address` is none, with the full form of a short one; NotFound if no device
   // has it.
   absl::StatusOr<PciSysfsDevice> Find(const std::string& address) const;
-  // By address.
+  // By address, as the next two.
   std::vector<PciSysfsDevice> OfClass(uint32_t class_code) const;
-  // The device itself is one of them. By address.
+  std::vector<PciSysfsDevice> OfDriver(const std::string& driver) const;
+  // The device itself is one of them.
   std::vector<PciSysfsDevice> InGroup(int group) const;
   // Of an attribute, such as "nvme/nvme0/model", without blanks around it; empty if it cannot be
   // read. The last directory may be "*": the first there is.

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "base/status.h"
+#include "vfio/mmio.h"
+#include "vfio/pci_capability.h"
 #include "vfio/vfio_container.h"
 #include "vfio/vfio_group.h"
 #include "vfio/vfio_info.h"
@@ -50,6 +52,9 @@ class VfioDevice final : public PciDevice {
   uint32_t ReadBar(int bar, uint64_t offset) override;
   void WriteBar(int bar, uint64_t offset, uint32_t value) override;
   absl::StatusOr<std::byte*> MapBar(int bar, uint64_t offset, uint64_t size) override;
+  PciBar bar(int bar) const override;
+  void ReadRegisters(int bar, uint64_t offset, std::span<std::byte> data) override;
+  void WriteRegisters(int bar, uint64_t offset, std::span<const std::byte> data) override;
   std::span<const IovaRange> iova_ranges() const override { return container_.iova_ranges(); }
   absl::Status MapDma(const DmaMapping& mapping) override { return container_.MapDma(mapping); }
   absl::Status UnmapDma(uint64_t iova, uint64_t size) override {
@@ -57,17 +62,24 @@ class VfioDevice final : public PciDevice {
   }
   uint32_t vectors() const override { return vectors_; }
   absl::Status SetVectors(std::span<const int> eventfds) override;
-  uint32_t* vector_control(uint32_t vector) override;
+  void MaskVector(uint32_t vector) override {
+    SetVectorControl(vector, PCI_MSIX_ENTRY_CTRL_MASKBIT);
+  }
+  bool UnmaskVector(uint32_t vector) override {
+    SetVectorControl(vector, 0);
+    return true;
+  }
   absl::Status Reset() override;
 
  private:
   absl::StatusOr<VfioRegion> ReadRegion(uint32_t index) const;
+  uint32_t Read(const VfioRegion& region, uint64_t offset, uint32_t size) const;
+  void Write(const VfioRegion& region, uint64_t offset, uint32_t size, uint32_t value) const;
   absl::Status ReadVectors();
-  // The capability's offset in configuration space; 0 if there is none.
-  uint32_t FindPciCapability(uint8_t id);
   absl::Status MapVectorTable();
   absl::Status DisableVectors();
   absl::Status SetEventfds(std::span<const int> eventfds);
+  void SetVectorControl(uint32_t vector, uint32_t value) const;
 
   // The end of this object is in this order backwards: the kernel takes the device back when both
   // its mappings and its descriptor are gone, and then the container's memory.
@@ -122,22 +134,10 @@ absl::Status VfioDevice::ReadVectors() {
   return absl::OkStatus();
 }
 
-uint32_t VfioDevice::FindPciCapability(uint8_t id) {
-  if ((ReadConfig(PCI_STATUS, 2) & PCI_STATUS_CAP_LIST) == 0) return 0;
-  // Each has at least 4 of the 192 bytes: a longer list goes in circles.
-  uint32_t offset = ReadConfig(PCI_CAPABILITY_LIST, 1);
-  for (int left = 48; left > 0 && offset >= PCI_STD_HEADER_SIZEOF; --left) {
-    offset &= ~3U;  // reserved bits, section 6.7
-    if (ReadConfig(offset + PCI_CAP_LIST_ID, 1) == id) return offset;
-    offset = ReadConfig(offset + PCI_CAP_LIST_NEXT, 1);
-  }
-  return 0;
-}
-
 // The table can be memory only where the kernel lets it be mapped: where interrupts are remapped,
 // whatever a process may write there.
 absl::Status VfioDevice::MapVectorTable() {
-  const uint32_t capability = FindPciCapability(PCI_CAP_ID_MSIX);
+  const uint32_t capability = FindPciCapability(*this, PCI_CAP_ID_MSIX);
   if (capability == 0) return absl::OkStatus();
   const uint32_t place = ReadConfig(capability + PCI_MSIX_TABLE, 4);
   const uint32_t bar = place & PCI_MSIX_TABLE_BIR;
@@ -148,34 +148,55 @@ absl::Status VfioDevice::MapVectorTable() {
   return absl::OkStatus();
 }
 
-uint32_t VfioDevice::ReadConfig(uint32_t offset, uint32_t size) {
+uint32_t VfioDevice::Read(const VfioRegion& region, uint64_t offset, uint32_t size) const {
   uint32_t value = 0;
-  const bool read = offset < config_.size && size <= sizeof value &&
-                    pread(fd_.get(), &value, size, static_cast<off_t>(config_.offset + offset)) ==
+  const bool read = offset < region.size && size <= sizeof value &&
+                    pread(fd_.get(), &value, size, static_cast<off_t>(region.offset + offset)) ==
                         static_cast<ssize_t>(size);
   return read ? value : kAllOnes >> (32 - 8 * size);
 }
 
-void VfioDevice::WriteConfig(uint32_t offset, uint32_t size, uint32_t value) {
-  if (offset >= config_.size || size > sizeof value) return;
+void VfioDevice::Write(const VfioRegion& region, uint64_t offset, uint32_t size,
+                       uint32_t value) const {
+  if (offset >= region.size || size > sizeof value) return;
   [[maybe_unused]] const ssize_t written =
-      pwrite(fd_.get(), &value, size, static_cast<off_t>(config_.offset + offset));
+      pwrite(fd_.get(), &value, size, static_cast<off_t>(region.offset + offset));
+}
+
+uint32_t VfioDevice::ReadConfig(uint32_t offset, uint32_t size) {
+  return Read(config_, offset, size);
+}
+
+void VfioDevice::WriteConfig(uint32_t offset, uint32_t size, uint32_t value) {
+  Write(config_, offset, size, value);
 }
 
 uint32_t VfioDevice::ReadBar(int bar, uint64_t offset) {
-  const VfioRegion& region = bars_.at(static_cast<size_t>(bar));
-  uint32_t value = 0;
-  const bool read =
-      offset < region.size && pread(fd_.get(), &value, sizeof value,
-                                    static_cast<off_t>(region.offset + offset)) == sizeof value;
-  return read ? value : kAllOnes;
+  return Read(bars_.at(static_cast<size_t>(bar)), offset, sizeof(uint32_t));
 }
 
 void VfioDevice::WriteBar(int bar, uint64_t offset, uint32_t value) {
+  Write(bars_.at(static_cast<size_t>(bar)), offset, sizeof value, value);
+}
+
+PciBar VfioDevice::bar(int bar) const {
+  const VfioRegion& region = bars_.at(static_cast<size_t>(bar));
+  return {.size = region.size, .mappable = region.areas};
+}
+
+void VfioDevice::ReadRegisters(int bar, uint64_t offset, std::span<std::byte> data) {
+  const VfioRegion& region = bars_.at(static_cast<size_t>(bar));
+  const bool read = offset < region.size && pread(fd_.get(), data.data(), data.size(),
+                                                  static_cast<off_t>(region.offset + offset)) ==
+                                                static_cast<ssize_t>(data.size());
+  if (!read) std::ranges::fill(data, std::byte{0xff});
+}
+
+void VfioDevice::WriteRegisters(int bar, uint64_t offset, std::span<const std::byte> data) {
   const VfioRegion& region = bars_.at(static_cast<size_t>(bar));
   if (offset >= region.size) return;
   [[maybe_unused]] const ssize_t written =
-      pwrite(fd_.get(), &value, sizeof value, static_cast<off_t>(region.offset + offset));
+      pwrite(fd_.get(), data.data(), data.size(), static_cast<off_t>(region.offset + offset));
 }
 
 absl::StatusOr<std::byte*> VfioDevice::MapBar(int bar, uint64_t offset, uint64_t size) {
@@ -257,10 +278,12 @@ absl::Status VfioDevice::SetEventfds(std::span<const int> eventfds) {
   return absl::OkStatus();
 }
 
-uint32_t* VfioDevice::vector_control(uint32_t vector) {
-  if (vector_table_ == nullptr || vector >= vectors_in_use_) return nullptr;
-  return reinterpret_cast<uint32_t*>(vector_table_ + size_t{vector} * PCI_MSIX_ENTRY_SIZE +
-                                     PCI_MSIX_ENTRY_VECTOR_CTRL);
+// Section 6.8.2.9: while bit 0 is set the interrupt is pending, and comes when it is cleared.
+void VfioDevice::SetVectorControl(uint32_t vector, uint32_t value) const {
+  if (vector_table_ == nullptr || vector >= vectors_in_use_) return;
+  StoreRelease(reinterpret_cast<uint32_t*>(vector_table_ + size_t{vector} * PCI_MSIX_ENTRY_SIZE +
+                                           PCI_MSIX_ENTRY_VECTOR_CTRL),
+               value);
 }
 
 absl::Status VfioDevice::Reset() {

@@ -17,6 +17,9 @@ namespace {
 
 constexpr std::string_view kVfioPci = "vfio-pci";
 
+// What tools/nvme-bind takes.
+constexpr uint32_t kNvmeClass = 0x010802;
+
 // Drivers that do no DMA of their own, with which the kernel lets a group go (they claim it with
 // driver_managed_dma, linux/pci.h).
 constexpr std::array<std::string_view, 4> kHarmlessDrivers = {kVfioPci, "pci-stub", "pcieport",
@@ -35,16 +38,14 @@ absl::Status NoIommu(const std::string& address) {
 }
 
 absl::Status OtherDriver(const PciSysfsDevice& device) {
-  if (device.driver.empty()) {
-    return Precondition(
-        "PCI device '%s' has no driver; give it to vfio-pci with "
-        "'tools/nvme-bind %s'",
-        device.address, device.address);
-  }
-  return Precondition(
-      "PCI device '%s' has the driver '%s'; give it to vfio-pci with "
-      "'tools/nvme-bind %s'",
-      device.address, device.driver, device.address);
+  const std::string has =
+      device.driver.empty() ? "no driver" : absl::StrFormat("the driver '%s'", device.driver);
+  const std::string remedy =
+      device.class_code == kNvmeClass
+          ? "tools/nvme-bind " + device.address
+          : absl::StrFormat("driverctl set-override %s vfio-pci", device.address);
+  return Precondition("PCI device '%s' has %s; give it to vfio-pci with '%s'", device.address, has,
+                      remedy);
 }
 
 absl::Status GroupInUse(const std::string& address, const std::string& file) {

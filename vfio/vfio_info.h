@@ -22,12 +22,6 @@ namespace ringside {
 absl::StatusOr<std::vector<std::byte>> QueryVfioInfo(std::span<const std::byte> ask,
                                                      const std::function<int(void*)>& query);
 
-// What of a region may be mapped.
-struct MappableArea {
-  uint64_t offset;  // in the region
-  uint64_t size;
-};
-
 // Of a struct vfio_region_info.
 struct VfioRegion {
   uint64_t offset = 0;  // of its first byte in the device's descriptor

@@ -12,6 +12,7 @@ namespace {
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
 constexpr char kNullName[] = "null";
 constexpr char kNvmeEngine[] = "nvme";
+constexpr char kPassthroughEngine[] = "uring_cmd";
 // Mass storage, SCSI: what guests that look at classes expect of a virtio disk.
 constexpr uint32_t kClassCode = 0x010000;
 
@@ -31,6 +32,9 @@ absl::Status CheckQueues(uint16_t queues) {
 // A path, or what is there instead of one.
 std::string PathOf(const DiskConfig& config) {
   if (const auto* file = std::get_if<FileConfig>(&config.backend)) return file->path;
+  if (const auto* generic = std::get_if<NvmePassthroughConfig>(&config.backend)) {
+    return generic->path;
+  }
   const auto* nvme = std::get_if<NvmeConfig>(&config.backend);
   return nvme != nullptr ? NvmeName(*nvme) : kNullName;
 }
@@ -114,6 +118,12 @@ absl::Status Disks::OpenDevice(Disk& disk, NvmeControllers& controllers) const {
     disk.device = std::move(device);
     return absl::OkStatus();
   }
+  if (const auto* generic = std::get_if<NvmePassthroughConfig>(&disk.config.backend)) {
+    RINGSIDE_ASSIGN_OR_RETURN(auto device, NvmePassthroughDevice::Create(*generic, log_));
+    disk.passthrough = device.get();
+    disk.device = std::move(device);
+    return absl::OkStatus();
+  }
   RINGSIDE_ASSIGN_OR_RETURN(auto file,
                             FileDevice::Create(std::get<FileConfig>(disk.config.backend), log_));
   disk.file = file.get();
@@ -187,13 +197,14 @@ void Disks::Stop() {
   }
 }
 
-// On the I/O thread, of the queues that it serves: it looks at their rings afterwards. A kick that
-// anyone else took out of its eventfd might never have woken it.
+// On the I/O thread, of the queues that it serves: it looks at their rings afterwards, once they are
+// told. A kick that anyone else took out of its eventfd might never have woken it.
 void Disks::TakeKicks(const IoThread& here) {
   for (Disk& disk : disks_) {
     for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
       if (&disk.blk->io_thread(index) != &here) continue;
       disk.kicks[index] += disk.pci->transport().kick(index).Clear();
+      disk.blk->KickTaken(index);
     }
   }
 }
@@ -212,9 +223,12 @@ void Disks::Collect(MachineStatistics& statistics) {
       CollectFile(*disk.file, result);
     } else {
       result.cache = CacheModeName(CacheMode::kNone);
-      result.engine = disk.nvme != nullptr ? kNvmeEngine : kNullName;
+      result.engine = disk.nvme != nullptr          ? kNvmeEngine
+                      : disk.passthrough != nullptr ? kPassthroughEngine
+                                                    : kNullName;
     }
     if (disk.nvme != nullptr) result.nvme = disk.nvme->statistics();
+    if (disk.passthrough != nullptr) result.passthrough = disk.passthrough->statistics();
     CollectQueues(disk, result);
   }
   statistics.io_threads = io_threads_->Statistics();

@@ -20,6 +20,7 @@
 #include "block/file_device.h"
 #include "block/null_device.h"
 #include "block/nvme_device.h"
+#include "block/nvme_passthrough_device.h"
 #include "devices/guest_memory.h"
 #include "devices/interrupt.h"
 #include "devices/pci_host.h"
@@ -33,7 +34,8 @@
 namespace ringside {
 
 struct DiskConfig {
-  std::variant<FileConfig, NullConfig, NvmeConfig> backend;  // where the bytes are
+  // Where the bytes are.
+  std::variant<FileConfig, NullConfig, NvmeConfig, NvmePassthroughConfig> backend;
   // NvmeSettings::timeout, from kMinNvmeTimeout to kMaxNvmeTimeout. A controller has one: disks on
   // its namespaces agree, or leave it to the others.
   std::optional<absl::Duration> nvme_timeout;
@@ -78,6 +80,7 @@ class Disks {
     // `device`, if it is one:
     const FileDevice* file = nullptr;
     const NvmeDevice* nvme = nullptr;
+    const NvmePassthroughDevice* passthrough = nullptr;
     std::unique_ptr<VirtioBlk> blk;
     std::unique_ptr<VirtioPci> pci;
     std::vector<size_t> io_threads;  // by queue, at first

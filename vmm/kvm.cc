@@ -132,16 +132,19 @@ absl::StatusOr<KvmVm> Kvm::CreateVm() const {
 absl::Status KvmVm::SetMemory(std::span<const MemoryRegion> regions) {
   uint32_t slot = 0;
   for (const MemoryRegion& region : regions) {
-    const kvm_userspace_memory_region kvm_region = {
-        .slot = slot++,
-        .flags = 0,
-        .guest_phys_addr = region.guest_address,
-        .memory_size = region.size,
-        .userspace_addr = reinterpret_cast<uint64_t>(region.host)};
-    RINGSIDE_RETURN_IF_ERROR(
-        Ioctl(fd_, KVM_SET_USER_MEMORY_REGION, "KVM_SET_USER_MEMORY_REGION", &kvm_region));
+    RINGSIDE_RETURN_IF_ERROR(SetMemorySlot(slot++, region.guest_address, region.host, region.size));
   }
   return absl::OkStatus();
+}
+
+absl::Status KvmVm::SetMemorySlot(uint32_t slot, uint64_t guest_address, std::byte* host,
+                                  uint64_t size) {
+  const kvm_userspace_memory_region region = {.slot = slot,
+                                              .flags = 0,
+                                              .guest_phys_addr = guest_address,
+                                              .memory_size = size,
+                                              .userspace_addr = reinterpret_cast<uint64_t>(host)};
+  return Ioctl(fd_, KVM_SET_USER_MEMORY_REGION, "KVM_SET_USER_MEMORY_REGION", &region);
 }
 
 absl::Status KvmVm::SetIntelPages(uint64_t tss, uint64_t identity_map) {

@@ -1,8 +1,8 @@
 // The KVM interface, one C++ call an ioctl: /dev/kvm, a virtual machine, a virtual CPU.
 //
 // Threads: a KvmVcpu is used by the thread that sets it up, then by the thread that runs it; the
-// others by the thread that builds the machine, but for interrupt routes, irqfds and ioeventfds,
-// which any thread changes while the machine runs. Errors name the ioctl.
+// others by the thread that builds the machine, but for interrupt routes, irqfds, ioeventfds and
+// single memory slots, which any thread changes while the machine runs. Errors name the ioctl.
 // Source: Linux Documentation/virt/kvm/api.rst.
 #pragma once
 
@@ -41,6 +41,9 @@ class KvmVm {
  public:
   // In this order: a slot added after the irqchip makes KVM wait for a grace period.
   absl::Status SetMemory(std::span<const MemoryRegion> regions);
+  // Memory of `size` bytes at the guest's address, in a slot of any number; of 0 bytes: none any
+  // more, and when this returns no vCPU reaches it. Waits for a grace period once vCPUs run.
+  absl::Status SetMemorySlot(uint32_t slot, uint64_t guest_address, std::byte* host, uint64_t size);
   // Pages that KVM itself needs in guest address space on Intel hosts without "unrestricted guest".
   absl::Status SetIntelPages(uint64_t tss, uint64_t identity_map);
   // How long a vCPU that halts is watched at most before it sleeps, instead of kvm.ko's own limit.

@@ -87,7 +87,8 @@ Machine::Machine(const MachineConfig& config, EventFd end_event, EventFd serial_
       end_event_(std::move(end_event)),
       serial_interrupt_(std::move(serial_interrupt)),
       sleep_registers_([this] { End({EndKind::kPowerOff, ""}); }),
-      reset_port_([this] { End({EndKind::kReset, ""}); }) {}
+      reset_port_([this] { End({EndKind::kReset, ""}); }),
+      assigned_(log_) {}
 
 Machine::~Machine() {
   Stop();
@@ -103,6 +104,8 @@ absl::Status Machine::Build() {
   }
   RINGSIDE_RETURN_IF_ERROR(CheckAffinity(config_));
   RINGSIDE_RETURN_IF_ERROR(CheckHaltPoll(config_.halt_poll));
+  RINGSIDE_RETURN_IF_ERROR(AssignedDevices::Check(config_.assigned, config_.disks));
+  RINGSIDE_RETURN_IF_ERROR(assigned_.Open(config_.assigned));
   RINGSIDE_ASSIGN_OR_RETURN(disks_,
                             Disks::Open(config_.disks, config_.io_threads, config_.cpus, log_));
 
@@ -154,6 +157,9 @@ absl::Status Machine::AddPciDevices() {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(*memory_));
     RINGSIDE_RETURN_IF_ERROR(Plug(config.name, config.class_code, std::move(device)));
   }
+  memory_slots_ =
+      std::make_unique<MemorySlots>(*vm_, static_cast<uint32_t>(memory_->regions().size()), log_);
+  RINGSIDE_RETURN_IF_ERROR(assigned_.Plug(*memory_, *interrupt_router_, *memory_slots_, pci_host_));
   // On the console's thread: nobody waits for randomness for long.
   return Plug("rng", kRngClassCode, std::make_unique<VirtioRng>(*memory_, *io_thread_));
 }
@@ -218,11 +224,13 @@ const MachineEnd& Machine::Wait() {
 void Machine::StopPciDevices() {
   if (disks_ != nullptr) disks_->Stop();
   for (const Plugged& plugged : plugged_) plugged.pci->transport().ResetAndWait();
+  assigned_.Stop();
 }
 
 MachineStatistics Machine::Statistics() {
   MachineStatistics statistics;
   disks_->Collect(statistics);
+  assigned_.Collect(statistics);
   for (const auto& vcpu : vcpus_) statistics.vcpus.push_back(vcpu->statistics());
   return statistics;
 }

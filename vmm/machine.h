@@ -36,6 +36,7 @@
 #include "devices/virtio_device.h"
 #include "devices/virtio_pci.h"
 #include "poll/io_thread.h"
+#include "vmm/assigned_devices.h"
 #include "vmm/boot.h"
 #include "vmm/console.h"
 #include "vmm/disks.h"
@@ -43,6 +44,7 @@
 #include "vmm/kvm.h"
 #include "vmm/machine_end.h"
 #include "vmm/memory_layout.h"
+#include "vmm/memory_slots.h"
 #include "vmm/statistics.h"
 #include "vmm/vcpu.h"
 
@@ -74,6 +76,9 @@ struct MachineConfig {
   // set. Up to a second.
   std::optional<absl::Duration> halt_poll;
   std::vector<DeviceConfig> devices;
+  // PCI devices of the host that the guest has whole, on its bus behind `devices`. They are reset
+  // before the guest gets them and after its end, and all of its memory is pinned.
+  std::vector<AssignedConfig> assigned;
   LogSink* log = nullptr;  // outlives the machine
   std::string kvm_path = "/dev/kvm";
 };
@@ -139,7 +144,7 @@ class Machine {
   const EventFd end_event_;
   const EventFd serial_interrupt_;
 
-  std::unique_ptr<GuestMemory> memory_;  // outlives disks_, whose devices reach it by DMA
+  std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
   std::unique_ptr<IoThread> io_thread_;
 
@@ -151,12 +156,14 @@ class Machine {
   SleepRegisters sleep_registers_;
   ResetPort reset_port_;
   std::unique_ptr<InterruptRouter> interrupt_router_;
+  std::unique_ptr<MemorySlots> memory_slots_;
   std::unique_ptr<Disks> disks_;
   struct Plugged {
     std::unique_ptr<VirtioDevice> device;
     std::unique_ptr<VirtioPci> pci;
   };
   std::vector<Plugged> plugged_;
+  AssignedDevices assigned_;
 
   Mutex mutex_;
   std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);

@@ -1,12 +1,34 @@
 #include "vmm/nvme_controllers.h"
 
+#include <linux/pci_regs.h>
+
 #include "base/status.h"
+#include "block/nvme_spec.h"
 #include "vfio/vfio_device.h"
+#include "vfio/vfio_user_device.h"
 
 namespace ringside {
+namespace {
+
+bool IsSocket(const std::string& address) {
+  return address.starts_with('/');
+}
+
+absl::StatusOr<std::unique_ptr<PciDevice>> OpenUserController(const std::string& path, Logger log) {
+  RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<PciDevice> device,
+                            OpenVfioUserDevice(path, {.log = log}));
+  const uint32_t class_code = device->ReadConfig(PCI_CLASS_REVISION, 4) >> 8;
+  if (class_code == nvme::kPciClass) return device;
+  return absl::FailedPreconditionError(
+      absl::StrFormat("vfio-user device '%s' is no NVMe controller: it has class %06x, not %06x",
+                      device->name(), class_code, nvme::kPciClass));
+}
+
+}  // namespace
 
 std::string NvmeName(const NvmeConfig& config) {
-  return absl::StrFormat("nvme://%s/%d", config.address, config.namespace_id);
+  return absl::StrFormat("nvme%s://%s/%d", IsSocket(config.address) ? "+user" : "", config.address,
+                         config.namespace_id);
 }
 
 absl::Status NvmeControllers::Announce(const std::string& disk, const NvmeConfig& config,
@@ -42,7 +64,9 @@ NvmeSettings NvmeControllers::SettingsOf(const std::string& address) const {
 absl::StatusOr<std::unique_ptr<NvmeDevice>> NvmeControllers::Open(const NvmeConfig& config) {
   std::shared_ptr<NvmeController>& opened = controllers_.at(config.address).opened;
   if (opened == nullptr) {
-    RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<PciDevice> device, OpenVfioDevice(config.address));
+    RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<PciDevice> device,
+                              IsSocket(config.address) ? OpenUserController(config.address, log_)
+                                                       : OpenVfioDevice(config.address));
     RINGSIDE_ASSIGN_OR_RETURN(
         opened, CreateNvmeController(std::move(device), SettingsOf(config.address), log_));
   }

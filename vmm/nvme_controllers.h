@@ -20,7 +20,7 @@ namespace ringside {
 inline constexpr absl::Duration kMinNvmeTimeout = absl::Milliseconds(10);
 inline constexpr absl::Duration kMaxNvmeTimeout = absl::Hours(1);
 
-// As on the command line: "nvme://0000:00:04.0/1".
+// As on the command line: "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1".
 std::string NvmeName(const NvmeConfig& config);
 
 class NvmeControllers {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "block/nvme_device.h"
+#include "block/nvme_passthrough_device.h"
 #include "devices/latency_trace.h"
 #include "poll/explanation.h"
 #include "poll/policy.h"
@@ -31,7 +32,7 @@ struct QueueStatistics {
 };
 
 struct DiskStatistics {
-  std::string path;  // or "null", or "nvme://0000:00:04.0/1"
+  std::string path;  // or "null", "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1"
   std::string cache;
   std::string engine;  // empty: the guest never used the disk
   uint64_t bounced = 0;
@@ -39,7 +40,8 @@ struct DiskStatistics {
   uint64_t retries = 0;
   uint64_t served_inline = 0;  // requests done by the I/O thread itself, without the engine
   uint64_t submit_calls = 0;
-  std::optional<NvmeStatistics> nvme;  // of a namespace only
+  std::optional<NvmeStatistics> nvme;                    // of a namespace only
+  std::optional<NvmePassthroughStatistics> passthrough;  // of one through the kernel's driver only
   std::vector<QueueStatistics> queues;
 };
 
@@ -108,8 +110,16 @@ struct VcpuStatistics {
   std::vector<KernelCount> kernel_exits;  // what KVM counts; empty: this host's does not
 };
 
+// A PCI device that the guest has whole: what Ringside sees of it.
+struct AssignedStatistics {
+  std::string address;
+  uint32_t vectors = 0;         // enabled at the same time, at most
+  uint64_t register_exits = 0;  // accesses to its registers that left the guest
+};
+
 struct MachineStatistics {
   std::vector<DiskStatistics> disks;
+  std::vector<AssignedStatistics> assigned;
   std::vector<IoThreadStatistics> io_threads;
   std::vector<VcpuStatistics> vcpus;
 };

@@ -3,48 +3,24 @@
 //   micro_benchmark --benchmark_filter=nvme
 //
 // nvme_read: on the I/O thread alone. What the controller would do is done at the end of the turn
-// by some ten instructions a command. `driver_instructions` are what this costs more than a channel
-// that does nothing in the same place, so without the thread's turn; the answering is in them.
-// `doorbells` are the registers written, an operation.
-// nvme_read_model: with the controller's model on a thread of its own, and an I/O thread that
-// looks. So its time is both of theirs, and its instructions have the looking in them.
+// by a few instructions a command. `driver_instructions` are what is left without those, and
+// without what a channel costs that does nothing in the same place: the thread's turn. `doorbells`
+// are the registers written, an operation. nvme_read_model: with the controller's model on a thread
+// of its own, and an I/O thread that looks. So its time is both of theirs, and its instructions
+// have the looking in them.
 #include <benchmark/benchmark.h>
-#include <sys/mman.h>
 
 #include "benchmarks/support/batches.h"
 #include "block/nvme_channel.h"
 #include "block/nvme_device.h"
+#include "tests/support/dma_memory.h"
 #include "tests/support/nvme_model.h"
 
 namespace ringside::benchmarks {
 namespace {
 
+using testing::DmaMemory;
 using testing::NvmeModel;
-
-constexpr uint64_t kMemory = 1 << 20;
-
-// As a guest's: mapped, and touched.
-class Memory {
- public:
-  Memory()
-      : host_(static_cast<std::byte*>(mmap(nullptr, kMemory, PROT_READ | PROT_WRITE,
-                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0))) {}
-  ~Memory() { munmap(host_, kMemory); }
-  Memory(const Memory&) = delete;
-
-  std::byte* host() const { return host_; }
-  MemoryRegion region() const {
-    return {.guest_address = 0x100000,
-            .size = kMemory,
-            .host = host_,
-            .fd = -1,
-            .fd_offset = 0,
-            .index = 0};
-  }
-
- private:
-  std::byte* const host_;
-};
 
 // Answers every command at the end of the turn that sent it.
 class Answers final : public Hook {
@@ -135,7 +111,7 @@ void NvmeRead(benchmark::State& state) {
   NvmeModel model;
   const auto device = model.Attach();
   DmaSpace space(*device);
-  const Memory memory;
+  const DmaMemory memory;
   const MemoryRegion region = memory.region();
   const auto offsets = space.MapMemory({&region, 1});
   auto interrupt = EventFd::Create();
@@ -150,7 +126,7 @@ void NvmeRead(benchmark::State& state) {
                    .submission_doorbell = {&doorbells[0], nullptr, nullptr},
                    .completion_doorbell = {&doorbells[1], nullptr, nullptr},
                    .interrupt = interrupt->fd(),
-                   .vector_control = nullptr,
+                   .device = *device,
                    .watch = watch,
                    .control = *interrupt},
                   *std::move(queue_memory), *io_thread);
@@ -170,11 +146,11 @@ void NvmeRead(benchmark::State& state) {
   });
   if (channel == nullptr) return state.SkipWithError("no channel");
   Answers answers(queue, doorbells[0]);
-  Batches batches(*io_thread, *channel, depth, memory.host());
+  Batches batches(*io_thread, *channel, depth, memory.At(0, 0).host);
   batches.AfterSubmit(answers);
   const Cost cost = Measure(state, [&](Calls& calls) { batches.RunAll(calls); }, state.range(0));
   RunOn(*io_thread, [&] { channel.reset(); });
-  const Cost driver = cost - CostOfEcho(*io_thread, depth, *interrupt, memory.host()) -
+  const Cost driver = cost - CostOfEcho(*io_thread, depth, *interrupt, memory.At(0, 0).host) -
                       CostOfAnswers(queue, depth) / static_cast<double>(depth);
   if (driver.instructions) state.counters["driver_instructions"] = *driver.instructions;
   Require(state, !batches.failed(), "a read failed");
@@ -189,7 +165,7 @@ void NvmeReadModel(benchmark::State& state) {
   auto controller = CreateNvmeController(model.Attach(), {}, Logger());
   if (!controller.ok()) return state.SkipWithError("no controller");
   auto device = NvmeDevice::Create(*std::move(controller), {});
-  const Memory memory;
+  const DmaMemory memory;
   const MemoryRegion region = memory.region();
   if (!device.ok() || !(*device)->MapMemory({&region, 1}).ok()) {
     return state.SkipWithError("no device");
@@ -199,7 +175,7 @@ void NvmeReadModel(benchmark::State& state) {
     if (auto opened = (*device)->Open(*io_thread); opened.ok()) channel = *std::move(opened);
   });
   if (channel == nullptr) return state.SkipWithError("no channel");
-  Batches batches(*io_thread, *channel, static_cast<size_t>(state.range(0)), memory.host());
+  Batches batches(*io_thread, *channel, static_cast<size_t>(state.range(0)), memory.At(0, 0).host);
   const uint64_t enters = io_thread->uring()->enters();
   Measure(state, [&](Calls& calls) { batches.RunAll(calls); }, state.range(0));
   Require(state, io_thread->uring()->enters() - enters < 10, "there are system calls");

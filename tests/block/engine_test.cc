@@ -15,6 +15,7 @@
 namespace ringside {
 namespace {
 
+using testing::Pattern;
 using testing::RunOn;
 using testing::TempFile;
 using testing::TestDisk;
@@ -31,12 +32,6 @@ struct Setting {
   const char* directory;
   Inline inline_io = Inline::kOff;
 };
-
-std::string Pattern(size_t size, char seed) {
-  std::string text(size, '\0');
-  for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>(seed + i * 7 + i / 512);
-  return text;
-}
 
 class EngineTest : public ::testing::TestWithParam<Setting> {
  protected:

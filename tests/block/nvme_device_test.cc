@@ -344,6 +344,17 @@ TEST_F(NvmeDeviceTest, AVectorIsGivenBackUnmasked) {
   EXPECT_EQ(statistics().lost_interrupts, 0);
 }
 
+TEST_F(NvmeDeviceTest, AThreadSleepsOnlyOnceItsInterruptIsUnmasked) {
+  Start({.queues = 2, .unmask_calls = 5, .service_ns = 1'000'000});
+  const auto disk = Open(1, IoThread::Waiter::kEpoll, {.kind = PollKind::kAlways});
+  ASSERT_TRUE(disk->status().ok());
+  TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(disk->Run(read), 0);
+  testing::RunOn(disk->io_thread(), [&] { disk->io_thread().SetPoll({.kind = PollKind::kNever}); });
+  for (int i = 0; i < 10; ++i) ASSERT_EQ(disk->Run(read), 0);
+  EXPECT_EQ(statistics().lost_interrupts, 0);
+}
+
 TEST_F(NvmeDeviceTest, MemoryThatTheIommuHasNoPlaceForIsPutElsewhere) {
   Start({.iova_ranges = {{0x40000000, 0x7fffffff}}});
   EXPECT_EQ(Write(4096, Pattern(4096, 1)), 0);

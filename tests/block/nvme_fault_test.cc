@@ -1,6 +1,7 @@
 // The NVMe driver on a controller that fails: each fault ends as docs/nvme.md says, every request
 // is answered once, and none while the controller could still reach its memory.
 #include <cerrno>
+#include <thread>
 
 #include "tests/support/nvme_disk.h"
 
@@ -217,6 +218,49 @@ TEST_F(NvmeFaultTest, AControllerThatIsGoneFailsEverything) {
   EXPECT_FALSE(another->status().ok());
 }
 
+TEST_F(NvmeFaultTest, AControllerThatComesBackIsWaitedForAndGivenAllAgain) {
+  Start({.write_cache = false, .returns = true});
+  model_->Add({.kind = Kind::kGone, .skip = 10});
+  std::thread other([&] {
+    EXPECT_TRUE(testing::SpinUntil([&] { return Logged("waiting"); }));
+    model_->PlugIn();
+  });
+  EXPECT_EQ(WriteAll(), 0);
+  other.join();
+  EXPECT_TRUE(AllStored());
+  EXPECT_TRUE(Logged("is back"));
+  EXPECT_EQ(Flush(), 0);
+  const auto another = Open(1);
+  EXPECT_TRUE(another->status().ok());
+}
+
+TEST_F(NvmeFaultTest, AFlushFailsOnceAControllerWithACacheWasGone) {
+  Start({.returns = true});
+  model_->Unplug();
+  EXPECT_TRUE(testing::SpinUntil([&] { return Logged("waiting"); })) << "though nothing is sent";
+  model_->PlugIn();
+  EXPECT_EQ(Write(), 0);
+  EXPECT_EQ(Flush(), -EIO);
+}
+
+TEST_F(NvmeFaultTest, AControllerThatDoesNotComeBackFailsEverything) {
+  Start({.returns = true});
+  model_->Add({.kind = Kind::kGone, .skip = 10});
+  EXPECT_EQ(WriteAll(), kWrites - 10);
+  EXPECT_TRUE(Logged("disks fail"));
+  EXPECT_EQ(Write(), -EIO);
+}
+
+TEST_F(NvmeFaultTest, AControllerThatComesBackAsAnotherFailsEverything) {
+  Start({.returns = true});
+  model_->AnnounceBlocks(1, 8);
+  model_->Unplug();
+  EXPECT_TRUE(testing::SpinUntil([&] { return Logged("waiting"); }));
+  model_->PlugIn();
+  EXPECT_EQ(Write(), -EIO);
+  EXPECT_TRUE(Logged("another namespace 1"));
+}
+
 TEST_F(NvmeFaultTest, AControllerThatDoesNotStopIsResetAsAFunction) {
   Start({.timeout = 1});
   model_->SetReady(NvmeModelReady::kNeverCleared);
@@ -326,11 +370,12 @@ TEST_F(NvmeFaultTest, AControllerThatNeverTakesItsQueuesIsGivenUp) {
 }
 
 TEST_F(NvmeFaultTest, AControllerThatCannotBeBroughtUpIsAnError) {
-  model_ = std::make_unique<testing::NvmeModel>(testing::NvmeModelConfig{.timeout = 1});
+  MakeModel({.timeout = 1});
   model_->SetReady(NvmeModelReady::kNeverSet);
-  const auto controller =
-      CreateNvmeController(model_->Attach(), {.timeout = timeout_}, Logger(&log_));
+  const auto controller = CreateNvmeController(attachment_->Connect().value(),
+                                               {.timeout = timeout_}, Logger(&log_));
   EXPECT_TRUE(absl::IsDeadlineExceeded(controller.status())) << controller.status();
+  Disconnect();
   EXPECT_NE(model_->Attach(), nullptr);
 }
 

@@ -33,7 +33,7 @@ TEST_F(NvmeModelTest, AnnouncesWhatItIsConfiguredFor) {
   ASSERT_NO_FATAL_FAILURE(Attach());
   const nvme::Capabilities cap(device_->ReadBar(0, nvme::kCap) |
                                uint64_t{device_->ReadBar(0, nvme::kCap + 4)} << 32);
-  EXPECT_EQ(cap.max_queue_entries(), 128);
+  EXPECT_EQ(cap.queue_entries(1024), 128);
   EXPECT_EQ(cap.timeout_ms(), 1500);
   EXPECT_EQ(cap.doorbell_stride(), 16);
   EXPECT_EQ(cap.min_page_shift(), 13);
@@ -196,7 +196,6 @@ TEST_F(NvmeModelTest, TheEndOfAHandleResetsTheFunction) {
   EXPECT_EQ(driver_->status(), 0);
   EXPECT_EQ(device_->ReadBar(0, nvme::kCc), 0);
   EXPECT_EQ(device_->ReadConfig(4, 2), 0);
-  EXPECT_EQ(device_->vector_control(0), nullptr);
   ASSERT_NO_FATAL_FAILURE(Enable());
   EXPECT_EQ(driver_->Read(1), 'a');
   ExpectNoViolation();
@@ -269,37 +268,39 @@ TEST_F(NvmeModelVectorsTest, AnInterruptComesOnceABatch) {
 
 TEST_F(NvmeModelVectorsTest, AMaskedVectorIsPendingUntilItIsUnmasked) {
   ASSERT_NO_FATAL_FAILURE(StartWithVectors());
-  uint32_t* const control = device_->vector_control(1);
-  ASSERT_NE(control, nullptr);
-  StoreRelease(control, uint32_t{1});
+  device_->MaskVector(1);
   EXPECT_EQ(driver_->Read(1), 0);
   EXPECT_FALSE(WaitForFd(io_.fd(), POLLIN, Driver::kShort));
-  StoreRelease(control, uint32_t{0});
+  EXPECT_TRUE(device_->UnmaskVector(1));
   EXPECT_TRUE(WaitForFd(io_.fd(), POLLIN));
   EXPECT_EQ(io_.Clear(), 1);
   // One that was not masked has nothing pending.
-  StoreRelease(control, uint32_t{1});
-  StoreRelease(control, uint32_t{0});
+  device_->MaskVector(1);
+  EXPECT_TRUE(device_->UnmaskVector(1));
   EXPECT_FALSE(WaitForFd(io_.fd(), POLLIN, Driver::kShort));
 }
 
 TEST_F(NvmeModelVectorsTest, VectorsAreReplacedAsAWhole) {
   ASSERT_NO_FATAL_FAILURE(StartWithVectors());
-  StoreRelease(device_->vector_control(1), uint32_t{1});
+  device_->MaskVector(1);
   const std::array fds = {-1, admin_.fd()};
   ASSERT_TRUE(device_->SetVectors(fds).ok());
   admin_.Clear();
   EXPECT_EQ(driver_->Read(1), 0);
   EXPECT_TRUE(WaitForFd(admin_.fd(), POLLIN));  // unmasked, too
   EXPECT_EQ(io_.Clear(), 0);
-  EXPECT_EQ(device_->vector_control(2), nullptr);
   EXPECT_THAT(device_->SetVectors(std::vector<int>(18, -1)), IsBadInput("18", "than the 17"));
 }
 
-TEST_F(NvmeModelVectorsTest, VectorControlsMayBeOutOfReach) {
-  config_.vector_controls = false;
+TEST_F(NvmeModelVectorsTest, UnmaskingMayTakeItsTime) {
+  config_.unmask_calls = 2;
   ASSERT_NO_FATAL_FAILURE(StartWithVectors());
-  EXPECT_EQ(device_->vector_control(1), nullptr);
+  device_->MaskVector(1);
+  EXPECT_EQ(driver_->Read(1), 0);
+  EXPECT_FALSE(device_->UnmaskVector(1));
+  EXPECT_FALSE(WaitForFd(io_.fd(), POLLIN, Driver::kShort));
+  EXPECT_TRUE(device_->UnmaskVector(1));
+  EXPECT_TRUE(WaitForFd(io_.fd(), POLLIN));
 }
 
 class NvmeModelEventTest : public NvmeModelTest {

@@ -37,6 +37,9 @@ void CheckQueues(uint64_t seed, uint64_t queues);
 void WriteRecords(uint64_t seed);
 void CheckRecords(uint64_t seed, uint64_t required);
 
+// assigned_checks.cc
+void CheckAssigned();
+
 // hostile_checks.cc
 void CheckHostile(std::string_view name);
 

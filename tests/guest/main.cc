@@ -18,6 +18,7 @@
 //   records=1   writes numbered records (record.h) with flushes between them to the first writable
 //               disk until it is full; "durable K" says that all up to K are acknowledged
 //   check-records=1  counts the whole records there; those from 0 to durable=K must be
+//   assigned=1  uses the PCI device of tests/support/fake_pci_device.h, given to it whole
 //   hostile=NAME  breaks the rules on the first disk, one on PCI (hostile_checks.cc), then uses it
 //               as it should; NAME may be "all"
 //   rw=HOW      measures the first disk; the other words are in job.h
@@ -69,6 +70,7 @@ void RunChecks(const CommandLine& command_line) {
     const bool required = !command_line.Get("durable").empty();
     CheckRecords(seed, required ? command_line.GetNumber("durable", 0) + 1 : 0);
   }
+  if (command_line.IsOn("assigned")) CheckAssigned();
   const std::string_view hostile = command_line.Get("hostile");
   if (!hostile.empty()) CheckHostile(hostile);
   Measure(command_line);

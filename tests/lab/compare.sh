@@ -5,7 +5,7 @@
 #   compare.sh MACHINES KERNEL INITRD ROOT_DISK ROUNDS JOB_SECONDS RESULTS JOB...
 #
 # A line of MACHINES is a NAME, the driver that the NVMe controller has meanwhile (-: as it is), the
-# --disk that is measured, and the command. The root disk runs compare_guest.sh and holds the job
+# option that gives the guest what is measured (--disk or --vfio) with its value, and the command. The root disk runs compare_guest.sh and holds the job
 # file with each JOB. RESULTS is a tar archive with a directory ROUND/NAME for each guest: fio's
 # result.json, what the guest said (facts), JOB.begin and JOB.end (sample), and Ringside's
 # statistics.json. The lab needs common.sh, nvme.sh, debugfs, and what the commands name, too.
@@ -49,9 +49,14 @@ run_guest() {
     code=none
     rm -rf "$out"
     mkdir -p "$out"
+    case $option in
+        --vfio) root_device=/dev/vda measured=/dev/nvme0n1 ;;
+        *) root_device=/dev/vdb measured=/dev/vda ;;
+    esac
     if start_until 'guest=started' "$@" --kernel "$kernel" --initrd "$initrd" --cpus 1 \
-        --memory 512M --cmdline "console=ttyS0 quiet panic=-1 root=/dev/vdb" \
-        --disk "$disk" --disk "path=$root,cache=none,aio=io_uring"; then
+        --memory 512M \
+        --cmdline "console=ttyS0 quiet panic=-1 root=$root_device measured=$measured" \
+        "$option" "$disk" --disk "path=$root,cache=none,aio=io_uring"; then
         for job in $jobs; do measure $job || break; done
         finish 60
     else
@@ -80,7 +85,7 @@ compare() {
 mount -t debugfs debugfs /sys/kernel/debug
 mkdir -p "$work/results"
 for round in $(seq "$rounds"); do
-    while read -r name driver disk command <&4; do
+    while read -r name driver option disk command <&4; do
         case $command in
             # Every second start of QEMU's nvme:// waits for ever, before it has a vCPU: it switches MSI-X
             # on after the admin queue is there, and QEMU's controller then has no vector for that.

@@ -4,6 +4,9 @@
 set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 output=/run/output
+root=$(awk '$2 == "/" {print $1}' /proc/mounts)
+# Where the kernel's command line does not name another.
+raw=${raw_disk:-/dev/vdb}
 
 error() { echo "guest_error=$*"; }
 
@@ -24,9 +27,16 @@ zeros() { [ "$(read_disk "$@" | tr -d '\0' | wc -c)" = 0 ] || error "not zero: $
 
 facts() {
     echo "cpus=$(nproc)"
-    echo "serial=$(cat /sys/block/vdb/serial)"
-    echo "write_cache=$(tr -d ' ' </sys/block/vda/queue/write_cache)"
+    [ ! -e "/sys/block/${raw#/dev/}/serial" ] ||
+        echo "serial=$(cat "/sys/block/${raw#/dev/}/serial")"
+    echo "write_cache=$(tr -d ' ' <"/sys/block/${root#/dev/}/queue/write_cache")"
     echo "vectors=$(grep -c 'PCI-MSI.*virtio[0-9]*-req' /proc/interrupts)"
+}
+
+# Of the queues of an NVMe controller that is the guest's own, those whose interrupts came.
+nvme_queues() {
+    awk '/nvme[0-9]+q[1-9]/ && $2 + $3 > 0 {queues++} END {print "nvme_queues=" queues + 0}' \
+        /proc/interrupts
 }
 
 # Both disks at once, 32 requests in flight on each of two processors; bytes 8M to 16M of the raw one.
@@ -34,22 +44,22 @@ check_deep() {
     must fio --ioengine=io_uring --direct=1 --iodepth=32 --rw=randwrite --bsrange=4k-64k --thread \
         --numjobs=2 --cpus_allowed=0-1 --cpus_allowed_policy=split --verify=crc32c --verify_fatal=1 \
         --randrepeat=0 --size=4M --output-format=terse --terse-version=3 --group_reporting \
-        --name=deep --filename=/dev/vdb --offset=8M --offset_increment=4M
+        --name=deep --filename="$raw" --offset=8M --offset_increment=4M
     awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6 "," $47}' $output
-    echo "deep_sum=$(read_disk /dev/vdb 8 8 | checksum)"
+    echo "deep_sum=$(read_disk "$raw" 8 8 | checksum)"
 }
 
 # Sizes that take one segment and sizes that take many.
 check_verify() {
     must fio --ioengine=io_uring --direct=1 --iodepth=16 --rw=randwrite --bsrange=4k-128k --thread \
         --verify=crc32c --verify_fatal=1 --randrepeat=0 --output-format=terse --terse-version=3 \
-        --name=file --filename=/fio-data --size=2M --name=raw --filename=/dev/vdb --size=4M
+        --name=file --filename=/fio-data --size=2M --name=raw --filename="$raw" --size=4M
     # Fields 3, 5, 6 and 47: the job, its error, KiB read, KiB written.
     awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6 "," $47}' $output
     must dd if=/dev/urandom of=/data bs=64k count=32 conv=fsync
     must sync
     echo "file_sum=$(checksum </data)"
-    echo "raw_sum=$(read_disk /dev/vdb 0 4 | checksum)"
+    echo "raw_sum=$(read_disk "$raw" 0 4 | checksum)"
 }
 
 # Requests at random moments, one at a time: one that is never noticed would hold up its job for ever.
@@ -99,5 +109,6 @@ check_scratch() {
 echo "guest=started"
 facts
 for check in $(echo "$disk_checks" | tr ',' ' '); do check_$check; done
+nvme_queues
 dmesg -r | grep '^<[0-4]>'
 echo "guest=done"

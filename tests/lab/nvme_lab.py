@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""NVMe in the lab: nvme_lab.py GROUP RINGSIDE [DRIVER].
+"""NVMe in the lab: nvme_lab.py GROUP RINGSIDE [WAY].
 
 Runs nvme_linux.sh, and looks at what no one inside can: the images behind the namespaces, and what
 QEMU's controller says that it was asked to do.
@@ -20,17 +20,22 @@ RECORD_SIZE = 4096
 
 ROOT, RAW = 1, 2  # Namespaces.
 
-# The first two have a guest with a root disk and a raw one.
-RAW_SIZES = {"verify": 64 * MIB, "features": 400 * MIB}
+# These have a guest with a root disk and a raw one.
+RAW_SIZES = {"verify": 64 * MIB, "features": 400 * MIB, "assign": 64 * MIB}
 RECORDS_SIZE = 64 * MIB
-GROUPS = {**dict.fromkeys(RAW_SIZES, []), "kill": [],
-          # Two functions of one device, for an IOMMU group that is not the controller's alone.
-          "misuse": ["--qemu-arg", "-blockdev null-co,read-zeroes=on,node-name=pair-0 "
-                                   "-blockdev null-co,read-zeroes=on,node-name=pair-1 "
-                                   "-device virtio-blk-pci,drive=pair-0,addr=5.0,multifunction=on "
-                                   "-device virtio-blk-pci,drive=pair-1,addr=5.1",
-                     "--file", "/usr/bin/setpriv"],
-          "no_iommu": ["--kernel-arg", "intel_iommu=off"]}
+# Two functions of one device, for an IOMMU group that is not the controller's alone.
+PAIR = ("-blockdev null-co,read-zeroes=on,node-name=pair-0 "
+        "-blockdev null-co,read-zeroes=on,node-name=pair-1 "
+        "-device virtio-blk-pci,drive=pair-0,addr=5.0,multifunction=on "
+        "-device virtio-blk-pci,drive=pair-1,addr=5.1")
+PROTECTED = ("-blockdev null-co,read-zeroes=on,size=67108864,node-name=protected "
+             "-device nvme-ns,bus=lab-nvme,drive=protected,nsid=2,ms=8")
+MISUSE = ["--qemu-arg", PAIR, "--file", "/usr/bin/setpriv"]
+GROUPS = {**dict.fromkeys(RAW_SIZES, []), "kill": [], "misuse": MISUSE,
+          "no_iommu": ["--kernel-arg", "intel_iommu=off"],
+          "assign_misuse": [*MISUSE, "--qemu-arg", "-device virtio-rng-pci,vectors=0,addr=6.0"],
+          "passthrough_misuse": ["--qemu-arg", PROTECTED],
+          "passthrough_rights": ["--kernel-version", "6.12", "--file", "/usr/bin/setpriv"]}
 
 
 class Failures:
@@ -153,8 +158,11 @@ def test(group, directory, arguments):
         commands = count_commands(directory / "trace")
         for (name, namespace), counts in sorted(commands.items()):
             print(f"at the controller: {name} of namespace {namespace}, by queue pair: {counts}")
-        check = check_verify if group == "verify" else check_features
+        check = check_features if group == "features" else check_verify
         check(first, second, said, commands, failures)
+    if group == "assign":
+        failures.expect(said.get("nvme_queues") == "2",
+                        f"interrupts came of {said.get('nvme_queues')} queues")
     if group == "kill":
         check_kill(first, said, failures)
     return 1 if failures.count else 0

@@ -6,7 +6,7 @@
 # One option more, for comparisons: with --iothread poll-max-ns=N, or others of QEMU's object iothread,
 # the disks are served by such a thread instead of the main loop.
 set -u
-kernel='' initrd='' cmdline='console=ttyS0 panic=-1' cpus=1 memory=512M number=0 iothread=''
+kernel='' initrd='' cmdline='console=ttyS0 panic=-1' cpus=1 memory=512M number=0 iothread='' assigned=''
 
 # value OPTIONS NAME DEFAULT: of the comma-separated NAME=VALUE in OPTIONS.
 value() {
@@ -56,6 +56,7 @@ while [ $# -gt 0 ]; do
         --cpus) cpus=$2 ;;
         --memory) memory=$2 ;;
         --disk) disks="$disks $2" ;;
+        --vfio) assigned="$assigned -device vfio-pci,host=$2" ;;
         --iothread) iothread=$2 ;;
         --entry) ;;
         *) echo "qemu.sh: '$1' is not known here" >&2; exit 2 ;;
@@ -71,4 +72,4 @@ exec qemu-system-x86_64 -nodefaults -no-reboot -display none -serial stdio \
     -name guest,debug-threads=on \
     -M q35,hpet=off -accel kvm -cpu host -smp "$cpus" -m "$memory" \
     -kernel "$kernel" -initrd "$initrd" -append "$cmdline" \
-    -device virtio-rng-pci,disable-legacy=on "$@"
+    -device virtio-rng-pci,disable-legacy=on $assigned "$@"

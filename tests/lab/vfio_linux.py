@@ -114,7 +114,7 @@ def with_iommu():
     given(ALONE)
     given(ALONE)
     have("vfio-pci", "nvme", "nvme")
-    doctor_says(f"nvme://{ALONE}/1 can be used")
+    doctor_says(f"nvme://{ALONE}/1 can be used", f"--vfio {ALONE} can be used")
 
     # Half a card, which nvme-bind refuses.
     nvme_bind.move(nvme_bind.Device(host, FIRST), "vfio-pci", "vfio-pci")

@@ -274,6 +274,22 @@ TEST_P(ParkTest, ASilentSourceIsParkedAndASignalBringsItBack) {
   Detach(silent);
 }
 
+TEST_P(ParkTest, WhoTakesASignalOfAParkedSourceSaysSo) {
+  TestSource silent(wake_);
+  Attach(silent);
+  for (uint64_t round = 1; round <= 20; ++round) {
+    ASSERT_TRUE(WorkUntil(round));
+    RunOn(*io_thread_, [&] {
+      silent.work.fetch_add(1, std::memory_order_release);
+      wake_.Signal();
+      wake_.Clear();  // so the kernel has nothing to tell any more
+      silent.Written();
+    });
+    ASSERT_TRUE(SpinUntil([&] { return silent.work.load(std::memory_order_acquire) == 0; }));
+  }
+  Detach(silent);
+}
+
 TEST_P(ParkTest, WhatComesWhileItIsParkedIsFoundWithoutASignal) {
   TestSource silent(wake_);
   int late = 3;

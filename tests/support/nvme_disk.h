@@ -5,43 +5,16 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <sys/mman.h>
 #include <vector>
 
 #include "block/nvme_device.h"
+#include "tests/support/dma_memory.h"
+#include "tests/support/nvme_attachment.h"
 #include "tests/support/nvme_model.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/test_disk.h"
 
 namespace ringside::testing {
-
-// Guest memory, of which tests take pieces where they want them.
-class DmaMemory {
- public:
-  static constexpr uint64_t kSize = uint64_t{16} << 20;
-  static constexpr uint64_t kGuestAddress = 0x100000;
-
-  DmaMemory()
-      : host_(static_cast<std::byte*>(
-            mmap(nullptr, kSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))) {}
-  ~DmaMemory() { munmap(host_, kSize); }
-  DmaMemory(const DmaMemory&) = delete;
-
-  Segment At(uint64_t offset, uint32_t length) const {
-    return {.host = host_ + offset, .length = length, .region = 0};
-  }
-  MemoryRegion region() const {
-    return {.guest_address = kGuestAddress,
-            .size = kSize,
-            .host = host_,
-            .fd = -1,
-            .fd_offset = 0,
-            .index = 0};
-  }
-
- private:
-  std::byte* const host_;
-};
 
 // Whatever a test does, the model must have nothing to complain of.
 class NvmeTest : public ::testing::Test {
@@ -50,11 +23,18 @@ class NvmeTest : public ::testing::Test {
   explicit NvmeTest(absl::Duration timeout = absl::Seconds(20)) : timeout_(timeout) {}
 
   void Start(const NvmeModelConfig& config = {}) {
-    model_ = std::make_unique<NvmeModel>(config);
+    MakeModel(config);
     Connect();
   }
+  void MakeModel(const NvmeModelConfig& config) {
+    model_ = std::make_unique<NvmeModel>(NvmeAttachment::Prepare(config));
+    attachment_ = std::make_unique<NvmeAttachment>(*model_);
+  }
   void Connect() {
-    auto controller = CreateNvmeController(model_->Attach(), {.timeout = timeout_}, Logger(&log_));
+    auto device = attachment_->Connect();
+    ASSERT_TRUE(device.ok()) << device.status();
+    auto controller =
+        CreateNvmeController(*std::move(device), {.timeout = timeout_}, Logger(&log_));
     ASSERT_TRUE(controller.ok()) << controller.status();
     controller_ = *std::move(controller);
     disk_ = Open(1);
@@ -75,11 +55,13 @@ class NvmeTest : public ::testing::Test {
   void Disconnect() {
     disk_.reset();
     controller_.reset();
+    if (attachment_ != nullptr) attachment_->WaitForEnd();
   }
   void TearDown() override {
     Disconnect();
     if (model_ == nullptr) return;
     EXPECT_THAT(model_->violations(), ::testing::IsEmpty());
+    EXPECT_THAT(attachment_->violations(), ::testing::IsEmpty());
   }
 
   NvmeStatistics statistics(uint32_t nsid = 1) { return devices_[nsid]->statistics(); }
@@ -102,15 +84,10 @@ class NvmeTest : public ::testing::Test {
   RecordingLog log_;
   DmaMemory memory_;
   std::unique_ptr<NvmeModel> model_;
+  std::unique_ptr<NvmeAttachment> attachment_;
   std::shared_ptr<NvmeController> controller_;
   std::map<uint32_t, NvmeDevice*> devices_;  // by namespace
   std::unique_ptr<TestDisk> disk_;
 };
-
-inline std::string Pattern(size_t size, char seed) {
-  std::string text(size, '\0');
-  for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>(seed + i * 7 + i / 512);
-  return text;
-}
 
 }  // namespace ringside::testing

@@ -60,11 +60,11 @@ class NvmeModelDevice final : public PciDevice {
   absl::Status SetVectors(std::span<const int> eventfds) override {
     return Locked(machine_)->vectors().Set(eventfds);
   }
-  uint32_t* vector_control(uint32_t vector) override {
-    return Locked(machine_)->vectors().control(vector);
-  }
+  void MaskVector(uint32_t vector) override { Locked(machine_)->vectors().Mask(vector); }
+  bool UnmaskVector(uint32_t vector) override { return Locked(machine_)->vectors().Unmask(vector); }
 
   absl::Status Reset() override { return Locked(machine_)->ResetFunction(); }
+  int gone_fd() const override { return Locked(machine_)->gone_fd(); }
 
  private:
   NvmeModelMachine& machine_;
@@ -82,6 +82,10 @@ NvmeModel::~NvmeModel() = default;
 std::unique_ptr<PciDevice> NvmeModel::Attach() {
   if (!machine_->SetAttached(true)) return nullptr;
   return std::make_unique<NvmeModelDevice>(*machine_);
+}
+
+int NvmeModel::bar_fd() const {
+  return Locked(*machine_)->queues().bar().fd();
 }
 
 void NvmeModel::Add(const NvmeModelFault& fault) {
@@ -120,6 +124,14 @@ void NvmeModel::FailFunctionReset(bool fail) {
 
 void NvmeModel::SetFatal() {
   Locked(*machine_)->SetFatal();
+}
+
+void NvmeModel::PlugIn() {
+  Locked(*machine_)->PlugIn();
+}
+
+void NvmeModel::AnnounceBlocks(uint32_t nsid, uint64_t blocks) {
+  Locked(*machine_)->AnnounceBlocks(nsid, blocks);
 }
 
 void NvmeModel::Unplug() {

@@ -35,6 +35,9 @@ struct NvmeModelNamespace {
   uint32_t block_size = 512;
   uint16_t metadata = 0;  // bytes a block; only announced
   uint16_t boundary = 0;  // NOIOB
+  // The file with its contents, which outlive the process with what is in the write cache. Empty:
+  // none.
+  std::string path = {};
 };
 
 struct NvmeModelConfig {
@@ -51,8 +54,10 @@ struct NvmeModelConfig {
   bool deallocate = true;  // dataset management
   bool write_zeroes = true;
   uint16_t vectors = 17;
-  bool vector_controls = true;  // whether vector_control() gives any
+  uint32_t unmask_calls = 1;  // that it takes to unmask a vector
   bool function_reset = true;
+  bool returns =
+      false;  // whoever drives it is told when it is gone, and it may be plugged in again
   std::vector<IovaRange> iova_ranges = {{0, 0xfedfffff}, {0xfef00000, (uint64_t{1} << 39) - 1}};
   size_t max_mappings = 65535;
   int64_t service_ns = 0;                // that a command takes
@@ -122,6 +127,9 @@ class NvmeModel {
 
   // Null while there is a handle.
   std::unique_ptr<PciDevice> Attach();
+  // A descriptor whose offsets are those of BAR 0, for processes that want to map the doorbells,
+  // nvme::kDoorbells and up. It stays until the handle ends; the next has another.
+  int bar_fd() const;
 
   // Faults.
   void Add(const NvmeModelFault& fault);
@@ -138,6 +146,10 @@ class NvmeModel {
   void SetFatal();
   // All registers read as all ones from now on, and nothing happens any more.
   void Unplug();
+  // It is back, as after a reset of the function. Only one that `returns`.
+  void PlugIn();
+  // Identify tells of so many blocks from now on; there are as many as before.
+  void AnnounceBlocks(uint32_t nsid, uint64_t blocks);
   // `event`: Dword 0 of the completion, section 5.2. Waits for a request, if there is none, and
   // for the log page of an earlier event of its type to be read. Dropped if the driver has not
   // asked for it (notices, feature 0bh).

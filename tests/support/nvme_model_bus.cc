@@ -166,11 +166,11 @@ Status NvmeModelMemory::Read(const nvme::Command& command, std::span<std::byte> 
 }
 
 NvmeModelVectors::NvmeModelVectors(const NvmeModelConfig& config, NvmeModelRecord& record)
-    : config_(config), record_(record), controls_(config.vectors) {}
+    : config_(config), record_(record), masks_(config.vectors), unmask_calls_(config.vectors) {}
 
 absl::Status NvmeModelVectors::Set(std::span<const int> eventfds) {
-  if (eventfds.size() > controls_.size()) {
-    return BadInput("%d vectors are more than the %d there are", eventfds.size(), controls_.size());
+  if (eventfds.size() > masks_.size()) {
+    return BadInput("%d vectors are more than the %d there are", eventfds.size(), masks_.size());
   }
   std::vector<Vector> vectors(eventfds.size());
   for (size_t i = 0; i < eventfds.size(); ++i) {
@@ -181,13 +181,18 @@ absl::Status NvmeModelVectors::Set(std::span<const int> eventfds) {
   }
   vectors_ = std::move(vectors);
   raised_ = 0;
-  for (uint32_t& control : controls_) StoreRelease(&control, uint32_t{0});
+  for (uint32_t& mask : masks_) StoreRelease(&mask, uint32_t{0});
   return absl::OkStatus();
 }
 
-uint32_t* NvmeModelVectors::control(uint32_t vector) {
-  if (!config_.vector_controls || vector >= vectors_.size()) return nullptr;
-  return &controls_[vector];
+void NvmeModelVectors::SetMask(uint32_t vector, uint32_t mask) {
+  if (vector < masks_.size()) StoreRelease(&masks_[vector], mask);
+}
+
+bool NvmeModelVectors::Unmask(uint32_t vector) {
+  if (vector < masks_.size() && ++unmask_calls_[vector] % config_.unmask_calls != 0) return false;
+  SetMask(vector, 0);
+  return true;
 }
 
 void NvmeModelVectors::Raise(uint16_t vector) {
@@ -199,7 +204,7 @@ void NvmeModelVectors::Raise(uint16_t vector) {
 void NvmeModelVectors::DeliverRaised() {
   for (size_t i = 0; i < vectors_.size(); ++i) {
     Vector& vector = vectors_[i];
-    if (!vector.raised || (LoadAcquire(&controls_[i]) & 1) != 0) continue;
+    if (!vector.raised || (LoadAcquire(&masks_[i]) & 1) != 0) continue;
     vector.raised = false;
     --raised_;
     if (!vector.eventfd.valid()) continue;

@@ -73,7 +73,9 @@ class NvmeModelVectors {
   absl::Status Set(std::span<const int> eventfds);
   // No eventfds any more.
   void Clear() { vectors_.clear(); }
-  uint32_t* control(uint32_t vector);
+  void Mask(uint32_t vector) { SetMask(vector, 1); }
+  // Whether it is in force: each `unmask_calls`-th time.
+  bool Unmask(uint32_t vector);
 
   // At the next Deliver, if the vector is there and not masked; else when it is unmasked.
   void Raise(uint16_t vector);
@@ -92,7 +94,10 @@ class NvmeModelVectors {
   const NvmeModelConfig& config_;
   NvmeModelRecord& record_;
   std::vector<Vector> vectors_;
-  std::vector<uint32_t> controls_;  // shared with the driver
+  void SetMask(uint32_t vector, uint32_t mask);
+
+  std::vector<uint32_t> masks_;
+  std::vector<uint32_t> unmask_calls_;  // so far, the vector's owner alone
   size_t raised_ = 0;
 };
 

@@ -29,7 +29,10 @@ uint32_t HalfOf(uint64_t value, bool high) {
 
 }  // namespace
 
-NvmeModelController::NvmeModelController(const NvmeModelConfig& config) : config_(config) {}
+NvmeModelController::NvmeModelController(const NvmeModelConfig& config) : config_(config) {
+  if (!config_.returns) return;
+  if (auto gone = EventFd::Create(); gone.ok()) gone_ = *std::move(gone);
+}
 
 bool NvmeModelController::Turn() {
   if (is_gone_) return false;
@@ -229,6 +232,7 @@ absl::Status NvmeModelController::ResetFunction() {
     return absl::FailedPreconditionError(config_.name + ": has no function reset");
   }
   if (reset_fails_ || is_gone_) return absl::UnavailableError(config_.name + ": reset failed");
+  if (gone_) gone_->Clear();
   ForgetAll();
   ResetRegisters();
   return absl::OkStatus();
@@ -254,6 +258,14 @@ void NvmeModelController::PowerCut(std::optional<uint64_t> seed) {
 void NvmeModelController::Unplug() {
   ForgetAll();
   is_gone_ = true;
+  if (gone_) gone_->Signal();
+}
+
+void NvmeModelController::PlugIn() {
+  is_gone_ = false;
+  command_ = 0;
+  queues_.ClearRegisters();  // what was written while it was away went nowhere
+  ResetRegisters();
 }
 
 }  // namespace ringside::testing

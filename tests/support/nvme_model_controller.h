@@ -30,6 +30,11 @@ class NvmeModelController {
   void Detached();
   void PowerCut(std::optional<uint64_t> seed);
   void Unplug();
+  void PlugIn();
+  void AnnounceBlocks(uint32_t nsid, uint64_t blocks) {
+    config_.namespaces.at(nsid - 1).blocks = blocks;
+  }
+  int gone_fd() const { return gone_ ? gone_->fd() : -1; }
   void SetFatal() { csts_ |= nvme::kCstsFatal; }
   void SetReady(NvmeModelReady ready);
   void FailFunctionReset(bool fail) { reset_fails_ = fail; }
@@ -60,7 +65,7 @@ class NvmeModelController {
   void ForgetAll();
   void ResetRegisters();
 
-  const NvmeModelConfig config_;
+  NvmeModelConfig config_;
   NvmeModelRecord record_;
   NvmeModelMemory memory_{config_, record_};
   NvmeModelVectors vectors_{config_, record_};
@@ -76,8 +81,9 @@ class NvmeModelController {
   uint64_t asq_ = 0;
   uint64_t acq_ = 0;
   bool is_gone_ = false;
-  bool lost_power_ = false;  // and its driver may not know yet, so it may ring at nobody
-  bool follows_cc_ = true;   // else CC was written
+  std::optional<EventFd> gone_;  // if it returns
+  bool lost_power_ = false;      // and its driver may not know yet, so it may ring at nobody
+  bool follows_cc_ = true;       // else CC was written
   NvmeModelReady ready_ = NvmeModelReady::kFollows;
   bool reset_fails_ = false;
 };

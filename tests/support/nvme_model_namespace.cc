@@ -1,21 +1,40 @@
 #include "tests/support/nvme_model_namespace.h"
 
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fcntl.h>
 #include <new>
+#include <unistd.h>
+
+#include "base/fd.h"
 
 namespace ringside::testing {
 
 NvmeModelMedia::NvmeModelMedia(const NvmeModelNamespace& config)
     : config_(config),
       size_(config.blocks * config.block_size),
-      durable_(Zeroes(size_)),
-      contents_(Zeroes(size_)),
-      is_cached_(config.blocks) {}
+      durable_(Map(size_, {})),
+      contents_(Map(size_, config.path)),
+      is_cached_(config.blocks) {
+  if (!config.path.empty()) std::memcpy(durable_.get(), contents_.get(), size_);
+}
 
-NvmeModelMedia::Bytes NvmeModelMedia::Zeroes(uint64_t size) {
-  void* bytes = std::calloc(size + 1, 1);
-  if (bytes == nullptr) throw std::bad_alloc();
-  return Bytes(static_cast<std::byte*>(bytes));
+NvmeModelMedia::Bytes NvmeModelMedia::Map(uint64_t size, const std::string& path) {
+  UniqueFd file;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+  if (!path.empty()) {
+    file = UniqueFd(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    if (!file.valid() || ftruncate(file.get(), static_cast<off_t>(size)) != 0) {
+      std::perror(path.c_str());
+      std::abort();
+    }
+    flags = MAP_SHARED;
+  }
+  const Unmap unmap = {.size = size + 1};  // there may be no blocks
+  void* bytes = mmap(nullptr, unmap.size, PROT_READ | PROT_WRITE, flags, file.get(), 0);
+  if (bytes == MAP_FAILED) throw std::bad_alloc();
+  return Bytes(static_cast<std::byte*>(bytes), unmap);
 }
 
 void NvmeModelMedia::Written(uint64_t offset, uint64_t size, bool durable) {

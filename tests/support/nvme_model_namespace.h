@@ -5,10 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
 #include <random>
 #include <span>
+#include <string>
+#include <sys/mman.h>
 #include <vector>
 
 #include "tests/support/nvme_model.h"
@@ -34,12 +35,14 @@ class NvmeModelMedia {
   std::vector<std::byte> Contents() const { return {contents_.get(), contents_.get() + size_}; }
 
  private:
-  struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
+  struct Unmap {
+    uint64_t size;
+    void operator()(std::byte* bytes) const { munmap(bytes, size); }
   };
-  using Bytes = std::unique_ptr<std::byte[], Free>;
-  // Memory that nobody has touched yet, so that a large namespace costs only what is used of it.
-  static Bytes Zeroes(uint64_t size);
+  using Bytes = std::unique_ptr<std::byte[], Unmap>;
+  // Memory that nobody has touched yet, so that a large namespace costs only what is used of it;
+  // or that of a file.
+  static Bytes Map(uint64_t size, const std::string& path);
   void Copy(const Bytes& from, const Bytes& to, uint64_t block);
 
   const NvmeModelNamespace config_;

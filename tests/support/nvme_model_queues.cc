@@ -44,18 +44,18 @@ NvmeModelQueues::NvmeModelQueues(const NvmeModelConfig& config, NvmeModelMemory&
 }
 
 void NvmeModelQueues::RenewRegisters() {
-  registers_ = std::make_unique<uint32_t[]>(registers_size() / sizeof(uint32_t));
+  bar_ = std::make_unique<SharedPages>(nvme::kDoorbells + registers_size());
   ClearRegisters();
 }
 
 void NvmeModelQueues::ClearRegisters() {
   for (uint64_t i = 0; i < registers_size() / sizeof(uint32_t); ++i) {
-    StoreRelease(&registers_[i], kUnwritten);
+    StoreRelease(&registers()[i], kUnwritten);
   }
 }
 
 void NvmeModelQueues::WriteRegister(uint64_t offset, uint32_t value) {
-  if (offset < registers_size()) StoreRelease(&registers_[offset / sizeof(uint32_t)], value);
+  if (offset < registers_size()) StoreRelease(&registers()[offset / sizeof(uint32_t)], value);
 }
 
 void NvmeModelQueues::Reset() {
@@ -131,7 +131,7 @@ void NvmeModelQueues::LookForStrangers(const char* why) {
 }
 
 bool NvmeModelQueues::TakeRegister(uint32_t doorbell, uint32_t& value) {
-  uint32_t* cell = registers_.get() + doorbell * (stride_ / sizeof(uint32_t));
+  uint32_t* cell = registers() + doorbell * (stride_ / sizeof(uint32_t));
   if (LoadAcquire(cell) == kUnwritten) return false;
   value = __atomic_exchange_n(cell, kUnwritten, __ATOMIC_ACQ_REL);
   ++record_.counters.doorbells;

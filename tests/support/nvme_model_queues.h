@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/nvme_model_bus.h"
+#include "tests/support/shared_pages.h"
 
 namespace ringside::testing {
 
@@ -60,7 +61,11 @@ class NvmeModelQueues {
 
   // What was mapped of them is mapped no longer.
   void RenewRegisters();
-  uint32_t* registers() const { return registers_.get(); }
+  uint32_t* registers() const {
+    return reinterpret_cast<uint32_t*>(bar_->host() + nvme::kDoorbells);
+  }
+  // BAR 0, whose doorbells are memory.
+  const SharedPages& bar() const { return *bar_; }
   // Whole pages, as a BAR has.
   uint64_t registers_size() const {
     return (doorbells_ * stride_ + nvme::kPageSize - 1) & ~uint64_t{nvme::kPageSize - 1};
@@ -120,7 +125,7 @@ class NvmeModelQueues {
   NvmeModelRecord& record_;
   const uint32_t doorbells_;  // two a queue, the tail of submissions first
   const uint64_t stride_;     // bytes
-  std::unique_ptr<uint32_t[]> registers_;
+  std::unique_ptr<SharedPages> bar_;
   // In the order they were made.
   std::vector<std::unique_ptr<NvmeModelSubmissionQueue>> submissions_;
   std::vector<std::unique_ptr<NvmeModelCompletionQueue>> completions_;

@@ -19,6 +19,13 @@ namespace ringside::testing {
 // tmpfs, where io_uring always goes through a worker; and where the tests are built, a disk.
 inline const char* const kTestDirectories[] = {"/dev/shm", "."};
 
+// Bytes that differ from block to block and from seed to seed.
+inline std::string Pattern(size_t size, char seed) {
+  std::string text(size, '\0');
+  for (size_t i = 0; i < size; ++i) text[i] = static_cast<char>(seed + i * 7 + i / 512);
+  return text;
+}
+
 // A file of random name, gone with the object.
 class TempFile {
  public:

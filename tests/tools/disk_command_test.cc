@@ -53,7 +53,7 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDiskOption) {
   ExpectDiskRefused("cache=none,type=null,size=1G", "--disk 'cache' is for type=file only");
   ExpectDiskRefused("type=null,size=1G,aio=native", "--disk 'aio' is for type=file only");
   ExpectDiskRefused("type=null,size=1G,readonly=on",
-                    "--disk 'readonly' is for type=file or nvme:// only");
+                    "--disk 'readonly' is for type=file, nvme:// or /dev/ng0n1 only");
   ExpectDiskRefused("type=null,size=1G,latency=soon",
                     "--disk latency='soon' cannot be; give a time up to 1s, such as 20us");
   ExpectDiskRefused("type=null,size=1G,latency=-1us", "give a time up to 1s");
@@ -62,6 +62,17 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDiskOption) {
   ExpectDiskRefused(path + ",size=1G", "--disk 'size' is for type=null only");
   ExpectDiskRefused("type=null,size=1G,queues=17", "17 queues cannot be; give 1 to 16");
   ExpectRefused({"--stats=yaml"}, "--stats 'yaml' is unknown; give table or json");
+}
+
+TEST_F(DiskCommandTest, RefusesSocketsWithoutAServer) {
+  const std::string file = MakeDisk("file", kMiB);
+  ExpectDiskRefused("nvme+user://" + Path("none") + "/1",
+                    "cannot connect to vfio-user socket '" + Path("none") +
+                        "': No such file or directory; start the server");
+  ExpectDiskRefused("nvme+user://" + file + "/1", "'" + file + "' is no socket");
+  ExpectDiskRefused("nvme+user:///run", "names no socket by its whole path");
+  const std::string socket = "nvme+user://" + Path("none") + "/1";
+  ExpectRefused({"--disk", socket, "--disk", socket}, "a namespace can be one disk only");
 }
 
 TEST_F(DiskCommandTest, RefusesMappingsThatCannotBe) {
@@ -110,7 +121,7 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDisk) {
   ExpectDiskRefused("path=/nonexistent",
                     "disk '/nonexistent': No such file or directory; make one");
   ExpectDiskRefused("path=" + Path(""), "is a directory; name a file");
-  ExpectDiskRefused("path=/dev/null", "is neither a regular file nor a block device");
+  ExpectDiskRefused("path=/dev/null", "is no NVMe namespace; give a file, a block device or");
   ExpectDiskRefused("path=" + MakeDisk("empty", 0), "is empty; give it a size");
   ExpectDiskRefused("path=" + MakeDisk("odd", 1000), "has 1000 bytes, not a multiple of 512");
 }

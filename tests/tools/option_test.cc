@@ -186,6 +186,66 @@ TEST(NvmeDiskOptionTest, SaysWhatIsWrong) {
   EXPECT_THAT(error("nvme:/0000:00:04.0/1"), HasSubstr("is no key=value"));
 }
 
+TEST(NvmeUserDiskOptionTest, IsAPathAndANamespace) {
+  const auto disk = ParseDisk("nvme+user:///run/a.b/1/ctrl.sock/12,timeout=5s,readonly=on");
+  ASSERT_TRUE(disk.ok()) << disk.status();
+  const auto& nvme = std::get<NvmeConfig>(disk->backend);
+  EXPECT_EQ(nvme.address, "/run/a.b/1/ctrl.sock");
+  EXPECT_EQ(nvme.namespace_id, 12u);
+  EXPECT_TRUE(nvme.read_only);
+  EXPECT_EQ(disk->nvme_timeout, absl::Seconds(5));
+}
+
+TEST(NvmeUserDiskOptionTest, SaysWhatIsWrong) {
+  const auto error = [](const std::string& text) { return ErrorOf(ParseDisk(text)); };
+  for (const char* url : {"nvme+user://", "nvme+user:///", "nvme+user:///1",
+                          "nvme+user://run/ctrl.sock/1", "nvme+user://0000:00:04.0/1"}) {
+    EXPECT_EQ(error(url), std::string("--disk '") + url +
+                              "' names no socket by its whole path; give such as "
+                              "nvme+user:///run/ctrl.sock/1");
+  }
+  EXPECT_THAT(error("nvme+user:///run/ctrl.sock/"),
+              HasSubstr("names no namespace; give such as nvme+user:///run/ctrl.sock/1"));
+  EXPECT_THAT(error("nvme+user:///run/ctrl.sock"),
+              HasSubstr("'ctrl.sock' is no namespace; they count from 1"));
+  EXPECT_THAT(error("nvme+user:///run/ctrl.sock/0"), HasSubstr("'0' is no namespace"));
+  EXPECT_EQ(error("nvme+user:///run/ctrl.sock/1,cache=none"),
+            "--disk 'cache' is for type=file only; leave it out");
+}
+
+TEST(PassthroughDiskOptionTest, IsADeviceAndKeys) {
+  for (const char* text : {"/dev/ng0n1,readonly=on,serial=s,queues=2", "/dev/ng0n1,readonly=on"}) {
+    const auto disk = ParseDisk(text);
+    ASSERT_TRUE(disk.ok()) << disk.status();
+    EXPECT_EQ(std::get<NvmePassthroughConfig>(disk->backend).path, "/dev/ng0n1");
+    EXPECT_TRUE(std::get<NvmePassthroughConfig>(disk->backend).read_only);
+  }
+  const auto alone = ParseDisk("/dev/ng0n1");
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_FALSE(std::get<NvmePassthroughConfig>(alone->backend).read_only);
+}
+
+TEST(PassthroughDiskOptionTest, IsAPathToACharacterDevice) {
+  const auto disk = ParseDisk("readonly=on,path=/dev/null");
+  ASSERT_TRUE(disk.ok()) << disk.status();
+  EXPECT_EQ(std::get<NvmePassthroughConfig>(disk->backend).path, "/dev/null");
+  EXPECT_TRUE(std::get<NvmePassthroughConfig>(disk->backend).read_only);
+  for (const char* file : {"path=/dev/there-is-none", "path=/dev", "path=/proc/self/stat"}) {
+    EXPECT_TRUE(std::holds_alternative<FileConfig>(ParseDisk(file)->backend)) << file;
+  }
+}
+
+TEST(PassthroughDiskOptionTest, SaysWhatIsWrong) {
+  const auto error = [](const std::string& text) { return ErrorOf(ParseDisk(text)); };
+  EXPECT_EQ(error("/dev/ng0n1,cache=none"), "--disk 'cache' is for type=file only; leave it out");
+  EXPECT_EQ(error("/dev/ng0n1,path=x"), "--disk 'path' is for type=file only; leave it out");
+  EXPECT_EQ(error("path=/dev/null,aio=threads"),
+            "--disk 'aio' is for type=file only; leave it out");
+  EXPECT_EQ(error("/dev/ng0n1,timeout=1s"), "--disk 'timeout' is for nvme:// only; leave it out");
+  EXPECT_THAT(error("/dev/ng0n1,type=file"), HasSubstr("'type' is not for /dev/ng0n1, which says"));
+  EXPECT_THAT(error("/dev/ng0n1,"), HasSubstr("is no key=value"));
+}
+
 using Share = std::pair<std::string, std::vector<uint16_t>>;
 
 std::vector<Share> SharesOf(const std::string& text) {
@@ -301,6 +361,23 @@ TEST(StatisticsReportTest, ANamespaceTellsItsCommandsInsteadOfCalls) {
                 "lost_interrupts":20})"));
   EXPECT_EQ(json["disks"][1]["bounced"], 3);
   EXPECT_FALSE(json["disks"][1].contains("nvme"));
+}
+
+TEST(StatisticsReportTest, ANamespaceThroughTheKernelTellsItsCommands) {
+  MachineStatistics statistics;
+  statistics.disks = {
+      {.path = "/dev/ng0n1",
+       .cache = "none",
+       .engine = "uring_cmd",
+       .passthrough = NvmePassthroughStatistics{
+           .commands = 11, .enters = 12, .splits = 13, .bounced = 14, .errors = 15, .resent = 16}}};
+  EXPECT_THAT(StatisticsTable(statistics),
+              HasSubstr("disk /dev/ng0n1: cache=none aio=uring_cmd, 11 commands, 12 enters, "
+                        "13 split, 14 bounced, 15 errors, 16 resent\n"));
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJson(statistics));
+  EXPECT_EQ(json["disks"][0]["nvme_passthrough"],
+            nlohmann::json::parse(R"({"commands":11,"enters":12,"splits":13,"bounced":14,
+                "errors":15,"resent":16})"));
 }
 
 TEST(PollSettingsTest, AreThoseThatTheKindLooksAt) {

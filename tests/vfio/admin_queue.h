@@ -4,42 +4,15 @@
 
 #include <cstring>
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include "absl/time/clock.h"
-#include "base/fd.h"
 #include "block/nvme_spec.h"
+#include "tests/support/shared_pages.h"
 #include "tests/support/wait.h"
 #include "vfio/mmio.h"
 #include "vfio/pci_device.h"
 
 namespace ringside::testing {
-
-// Memory behind a memfd, as a guest's is.
-class SharedPages {
- public:
-  explicit SharedPages(uint64_t size)
-      : size_(size), fd_(memfd_create("vfio_lab_test", MFD_CLOEXEC)) {
-    if (ftruncate(fd_.get(), static_cast<off_t>(size)) != 0) std::abort();
-    void* pages = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
-    if (pages == MAP_FAILED) std::abort();
-    host_ = static_cast<std::byte*>(pages);
-  }
-  ~SharedPages() { munmap(host_, size_); }
-  SharedPages(const SharedPages&) = delete;
-  SharedPages& operator=(const SharedPages&) = delete;
-
-  std::byte* host() const { return host_; }
-  uint64_t size() const { return size_; }
-  DmaMapping At(uint64_t iova) const {
-    return {.host = host_, .size = size_, .iova = iova, .fd = fd_.get()};
-  }
-
- private:
-  uint64_t size_;
-  UniqueFd fd_;
-  std::byte* host_;
-};
 
 // Submission queue at offset 0 of the memory, completion queue in the next page.
 class AdminQueue {

@@ -45,6 +45,16 @@ TEST(PciSysfs, AGroupWithoutIommuIsNone) {
   EXPECT_FALSE(PciSysfs(fake.root()).Find("0000:00:04.0")->iommu_group.has_value());
 }
 
+TEST(PciSysfs, FindsTheDevicesOfADriver) {
+  FakeSysfs fake;
+  fake.AddDevice("0000:00:05.0", "0x020000", "vfio-pci", 2);
+  fake.AddDevice("0000:00:04.0", kNvme, "vfio-pci", 1);
+  fake.AddDevice("0000:00:06.0", kNvme, "nvme", 3);
+  EXPECT_THAT(PciSysfs(fake.root()).OfDriver("vfio-pci"),
+              ElementsAre(Field(&PciSysfsDevice::address, "0000:00:04.0"),
+                          Field(&PciSysfsDevice::address, "0000:00:05.0")));
+}
+
 TEST(PciSysfs, TheFullFormOfAnAddressIsSuggested) {
   const FakeSysfs fake;
   const PciSysfs sysfs(fake.root());

@@ -41,6 +41,13 @@ TEST(OpenVfioGroup, AnotherDriverIsNamedWithTheCommandThatMendsIt) {
                                        "'tools/nvme-bind 0000:00:04.0'"));
 }
 
+TEST(OpenVfioGroup, WhatIsNoNvmeControllerIsBoundByAnotherCommand) {
+  FakeSysfs fake;
+  fake.AddDevice(kAddress, "0x020000", "e1000e", 1);
+  EXPECT_THAT(Refusal(fake), HasSubstr("has the driver 'e1000e'; give it to vfio-pci with "
+                                       "'driverctl set-override 0000:00:04.0 vfio-pci'"));
+}
+
 TEST(OpenVfioGroup, NoDriverIsSaidSo) {
   FakeSysfs fake;
   fake.AddDevice(kAddress, kNvme, "", 1);

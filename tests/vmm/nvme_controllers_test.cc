@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "base/status.h"
+#include "tests/support/directories.h"
+#include "tests/support/scripted_vfio_user_server.h"
 
 namespace ringside {
 namespace {
@@ -32,6 +34,32 @@ TEST_F(NvmeControllersTest, ANamespaceIsOneDisk) {
   EXPECT_EQ(Announce("disk2", kOther, 1), "");
   EXPECT_EQ(Announce("disk3", kAddress, 1),
             "disk0 and disk3 are both nvme://0000:00:04.0/1; a namespace can be one disk only");
+}
+
+TEST_F(NvmeControllersTest, ASocketIsNamedAsItIsGiven) {
+  EXPECT_EQ(Announce("disk0", "/run/ctrl", 1), "");
+  EXPECT_EQ(Announce("disk1", "/run/ctrl", 1),
+            "disk0 and disk1 are both nvme+user:///run/ctrl/1; a namespace can be one disk only");
+}
+
+TEST_F(NvmeControllersTest, AServerOfSomethingElseIsRefused) {
+  const testing::TempDirectory directory;
+  const std::string path = directory / "socket";
+  const testing::ScriptedVfioUserServer server(
+      path, [](const VfioUserMessage& message, testing::ScriptedReply& reply) {
+        const auto access = HeadOf<VfioUserRegionAccess>(message.payload);
+        if (message.header.command == static_cast<uint16_t>(VfioUserCommand::kRegionRead) &&
+            access->offset == PCI_CLASS_REVISION) {
+          reply.payload.back() = std::byte{2};  // a network controller
+        }
+      });
+  const NvmeConfig config = {.address = path, .namespace_id = 1};
+  ASSERT_EQ(Announce("disk0", path, 1), "");
+  const absl::Status status = controllers_.Open(config).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_EQ(
+      std::string(Message(status)),
+      "vfio-user device '" + path + "' is no NVMe controller: it has class 020802, not 010802");
 }
 
 TEST_F(NvmeControllersTest, AControllerHasOneTimeout) {

@@ -178,6 +178,14 @@ class Qemu(Contestant):
                 "-kernel", str(GUEST), "-append", command_line]
 
 
+class Assigned(Contestant):
+    """A guest that drives the device itself; `of` is who runs it, made with the engine "vfio"."""
+
+    def __init__(self, of):
+        self.family = of.family
+        super().__init__(of.base_name, of.program, of.version)
+
+
 class Firecracker(Contestant):
     """With its defaults: its devices are on virtio-mmio."""
 

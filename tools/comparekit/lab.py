@@ -11,7 +11,7 @@ import re
 import statistics
 import subprocess
 import tarfile
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from labkit.common import CHECKOUT, LAB_DIRECTORY, LabError, temporary_directory
 from labkit.nvme import ADDRESS
@@ -19,7 +19,7 @@ from labkit.qemu import qemu_command
 
 from . import cpu, machine_info
 from .common import MeasureError
-from .contestants import POLLING, QEMU_POLL_MAX_NS, Contestant, Qemu, Ringside, entry
+from .contestants import POLLING, QEMU_POLL_MAX_NS, Assigned, Contestant, Qemu, Ringside, entry
 from .host import parse_fio
 from .targets import Target
 
@@ -38,7 +38,7 @@ GUEST_S, JOB_S, LOAD_FACTOR = 15, 2, 4
 # costs the guest processor time.
 JOB_FILE = """\
 [global]
-filename=/dev/vda
+filename=${{MEASURED}}
 rw={rw}
 rwmixread={rwmix}
 bs={bs}
@@ -78,40 +78,49 @@ class Machine:
 
     contestant: Contestant
     driver: str  # Of the NVMe controller; "-" without one.
-    disk: str
+    option: str  # What gives the guest the disk that is measured, with its value.
     command: str
 
     @property
     def line(self):
-        return f"{self.driver} {self.disk} {self.command}"
+        return f"{self.driver} {self.option} {self.command}"
 
 
 def machines_of(options):
     """Returns the Machines by their names in the results: the guest's disk is a file, or with --nvme a
-    namespace, driven by the VMM or by L1's kernel."""
-    def ringside(name, engine, polling, driver, disk):
+    namespace in every way there is: driven by the VMM, by L1's kernel, or by the guest itself."""
+    def ringside(engine, polling, driver, option):
         contestant = Ringside(options.ringside, engine, POLLING[polling])
-        return name, Machine(contestant, driver, disk, f"{options.ringside} run --stats json "
-                                                       f"--iothread {POLLING[polling].option}")
+        return f"ringside-{engine}-{polling}", Machine(
+            contestant, driver, option,
+            f"{options.ringside} run --stats json --iothread {POLLING[polling].option}")
 
-    def qemu(name, engine, poll_ns, driver, disk):
-        return name, Machine(Qemu(qemu_command(), engine, poll_ns), driver, disk,
-                             f"{SCRIPTS / 'qemu.sh'} run --iothread poll-max-ns={poll_ns}")
+    def qemu(engine, poll_ns, driver, option):
+        return f"qemu-{engine}-{poll_ns}", Machine(
+            Qemu(qemu_command(), engine, poll_ns), driver, option,
+            f"{SCRIPTS / 'qemu.sh'} run --iothread poll-max-ns={poll_ns}")
+
+    def both(engine, driver, option):
+        return [*(ringside(engine, polling, driver, option) for polling in ("never", "cost")),
+                *(qemu(engine, poll_ns, driver, option) for poll_ns in poll_limits)]
+
+    def assigned(name, machine):
+        return name, replace(machine, contestant=Assigned(machine.contestant))
 
     poll_limits = (0, QEMU_POLL_MAX_NS)
     through_kernel = "cache=none,aio=io_uring"
     if not options.nvme:
-        disk = f"path={DATA},{through_kernel}"
-        return dict([ringside("ringside", "auto", "never", "-", disk),
-                     *(qemu(f"qemu-{poll_ns}", "io_uring", poll_ns, "-", disk)
-                       for poll_ns in poll_limits)])
-    own, kernels = f"nvme://{ADDRESS}/1", f"path=/dev/nvme0n1,{through_kernel}"
+        disk = f"--disk path={DATA},{through_kernel}"
+        return dict([ringside("auto", "never", "-", disk),
+                     *(qemu("io_uring", poll_ns, "-", disk) for poll_ns in poll_limits)])
+    whole = f"--vfio {ADDRESS}"
     return dict([
-        *(ringside(f"ringside-nvme-{polling}", "nvme", polling, "vfio-pci", own)
+        *both("nvme", "vfio-pci", f"--disk nvme://{ADDRESS}/1"),
+        *(ringside("uring_cmd", polling, "nvme", "--disk /dev/ng0n1")
           for polling in ("never", "cost")),
-        *(qemu(f"qemu-nvme-{poll_ns}", "nvme", poll_ns, "vfio-pci", own) for poll_ns in poll_limits),
-        *(ringside(f"ringside-uring-{polling}", "io_uring", polling, "nvme", kernels)
-          for polling in ("never", "cost"))])
+        *both("io_uring", "nvme", f"--disk path=/dev/nvme0n1,{through_kernel}"),
+        assigned("ringside-vfio", ringside("vfio", "never", "vfio-pci", whole)[1]),
+        assigned("qemu-vfio", qemu("vfio", 0, "vfio-pci", whole)[1])])
 
 
 def run(options, progress):
@@ -155,7 +164,7 @@ def prepare(directory, options):
     for arguments in (
             ["--download"],
             ["--guest-initrd", directory / "initrd", "--module", "virtio_pci",
-             "--module", "virtio_blk"],
+             "--module", "virtio_blk", "--module", "nvme"],
             ["--guest-disk", directory / "root.img", "--autorun", SCRIPTS / "compare_guest.sh",
              "--file", "/usr/bin/fio", "--file", f"{jobs}:/compare.fio"]):
         result = subprocess.run([LAB, *arguments], stdout=subprocess.DEVNULL, check=False)
@@ -257,7 +266,10 @@ def check_job(contestant, job, runtime_ms):
 def add_costs(contestant, job, begin, end):
     """Replaces the guest's processor time, as fio knows it, by the VMM's."""
     used = {name: value - vars(begin)[name] for name, value in vars(end).items()}
-    if min(used.values()) <= 0:
+    # The root disk is served by that thread too, and rests.
+    served_elsewhere = isinstance(contestant, Assigned)
+    if any(value < 0 or value == 0 and not (served_elsewhere and name == "disk_thread_ns")
+           for name, value in used.items()):
         raise MeasureError(f"{contestant.name}: what the job at depth {job['qd']} used cannot be: {used}")
     job["cpu_ns_per_io"] = used["cpu_ns"] / job["ios"]
     job["host_cpu_ns_per_io"] = max(used["cpu_ns"] - used["vcpu_ns"], 0) / job["ios"]

@@ -142,7 +142,8 @@ def parse_lab(arguments):
         help="of one job, like 1s or 500ms (default: 3s)")
     add("--nvme", action="store_true",
         help="the disk is a namespace of the lab's NVMe controller instead of a file: Ringside and "
-             "QEMU drive it themselves (nvme://), and Ringside uses L1's driver with io_uring")
+             "QEMU drive it themselves (nvme://), use L1's driver with io_uring (Ringside by "
+             "passthrough too), and give the guest the controller whole (--vfio)")
     _add_ringside(parser)
     _add_rounds(parser)
     options = parser.parse_args(arguments)

@@ -1,0 +1,138 @@
+// What becomes of a controller that does not answer, stops, or is gone.
+
+#include "base/clock.h"
+#include "base/status.h"
+#include "block/nvme_controller.h"
+
+namespace ringside {
+
+void NvmeController::Tick() {
+  next_tick_ns_ = MonotonicNs() + tick_ns_;
+  const uint32_t tick = watch_.tick.load(std::memory_order_relaxed) + 1;
+  watch_.tick.store(tick == 0 ? 1 : tick, std::memory_order_relaxed);
+  if (!given_up_ && !away_) {
+    const uint32_t status = admin_->status();
+    if (status == nvme::kGone) {
+      Recover("it is gone");
+    } else if ((status & nvme::kCstsFatal) != 0 || (status & nvme::kCstsReady) == 0) {
+      Recover(absl::StrFormat("it has stopped by itself (CSTS is 0x%x)", status));
+    } else {
+      for (NvmeQueue* queue : Queues()) CheckCommands(*queue);
+    }
+  }
+  Rest();
+}
+
+void NvmeController::CheckCommands(NvmeQueue& queue) {
+  const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
+  while (!given_up_ && queue.created && queue.AnyInFlightFor(kTicksATimeout + 1, now)) {
+    NvmeChannel::Overdue overdue;
+    queue.OnIoThread(
+        [&](NvmeChannel& channel) { overdue = channel.FindOverdue(now, kTicksATimeout); });
+    if (overdue.remedy == NvmeChannel::Remedy::kNone) {
+      // The answer was there: being asked has woken the thread.
+      lost_interrupts_.Add();
+      return;
+    }
+    if (overdue.remedy == NvmeChannel::Remedy::kReset) {
+      return Recover(absl::StrFormat("a command has had no answer for %s, after an abort",
+                                     absl::FormatDuration(settings_.timeout)));
+    }
+    log_.Log(Severity::kWarning, "%s: a command has had no answer for %s: aborting it", name(),
+             absl::FormatDuration(settings_.timeout));
+    const auto aborted = admin_->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kAbort),
+                                          .cdw10 = queue.id() | uint32_t{overdue.id} << 16});
+    // One that is refused has another time-out to end by itself.
+    if (absl::IsDeadlineExceeded(aborted.status())) {
+      return Recover(std::string(Message(aborted.status())));
+    }
+  }
+}
+
+void NvmeController::Recover(const std::string& why) {
+  log_.Log(Severity::kWarning, "%s: %s: resetting the controller", name(), why);
+  resets_.Add();
+  const auto queues = Queues();
+  for (NvmeQueue* queue : queues) {
+    queue->OnIoThread([](NvmeChannel& channel) { channel.Freeze(); });
+  }
+  const absl::Status status = Restart();
+  if (MayReturn(status)) return WaitForReturn();
+  if (!status.ok()) return GiveUp(status);
+  for (NvmeQueue* queue : queues) queue->created = false;
+  wake_.Signal();  // ChangeQueues makes them
+}
+
+// Disabled, so nothing is in flight any more, and up again.
+absl::Status NvmeController::Restart() {
+  RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
+  if (BringUp().ok()) return absl::OkStatus();
+  RINGSIDE_RETURN_IF_ERROR(device_->Reset());
+  RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
+  return BringUp();
+}
+
+bool NvmeController::MayReturn(const absl::Status& status) const {
+  return absl::IsUnavailable(status) && !given_up_ && device_->gone_fd() >= 0;
+}
+
+// All channels are frozen.
+void NvmeController::WaitForReturn() {
+  if (!away_) {
+    away_ = true;
+    away_until_ns_ = MonotonicNs() + absl::ToInt64Nanoseconds(settings_.timeout);
+    log_.Log(Severity::kWarning, "%s: waiting %s for it to come back", name(),
+             absl::FormatDuration(settings_.timeout));
+  }
+  for (NvmeQueue* queue : Queues()) queue->created = false;
+}
+
+void NvmeController::TryReturn() {
+  absl::Status status = device_->Reset();
+  if (status.ok()) status = Restart();
+  if (status.ok()) status = CheckNamespaces();
+  if (MayReturn(status) && MonotonicNs() < away_until_ns_) return;
+  away_ = false;
+  if (!status.ok()) return GiveUp(status);
+  log_.Log(Severity::kWarning, "%s is back", name());
+  if (has_cache_) LoseCache("it was gone");
+}
+
+// As they were told at first, as far as requests depend on it.
+absl::Status NvmeController::CheckNamespaces() {
+  for (const auto& [nsid, before] : namespaces_) {
+    RINGSIDE_ASSIGN_OR_RETURN(const NvmeNamespace now, IdentifyHere(nsid));
+    if (now.info.size != before.info.size || now.block_size != before.block_size ||
+        now.most_bytes < before.most_bytes || now.boundary != before.boundary) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("it came back with another namespace %d", nsid));
+    }
+  }
+  return absl::OkStatus();
+}
+
+void NvmeController::LoseCache(const char* why) {
+  cache_lost_ = true;
+  log_.Log(Severity::kError,
+           "%s: %s, so writes in its cache may be lost: no flush will succeed any more", name(),
+           why);
+}
+
+absl::Status NvmeController::GivenUp() const {
+  return absl::UnavailableError(
+      absl::StrFormat("%s does not work any more; see what the log says of it", name()));
+}
+
+void NvmeController::GiveUp(const absl::Status& why) {
+  log_.Log(Severity::kError, "%s: %s: its disks fail from now on", name(), Message(why));
+  given_up_ = true;
+  // Whatever it still does, it does to no memory.
+  admin_->LeaveBus();
+  space_.CutOff();
+  for (NvmeQueue* queue : Queues()) {
+    queue->failed = true;
+    queue->OnIoThread([](NvmeChannel& channel) { channel.Fail(); });
+  }
+}
+
+}  // namespace ringside

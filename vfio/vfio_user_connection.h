@@ -1,0 +1,111 @@
+// A connection to a vfio-user server: commands with their answers, and a thread that reads what
+// comes and passes on what the server asks by itself.
+//
+// Threads: any; but Call, which waits, not the connection's own. Handler's functions are called on
+// the connection's thread, one at a time, and wait for nobody who calls. Ownership: the handler and
+// the event outlive the connection; its end waits for its thread, so its last owner is never that
+// thread. Errors: Unavailable when the connection is broken, for all calls from then on; what the
+// server answers as an error is that error, and the connection goes on. It breaks when the server
+// closes it, sends what is no answer, or leaves a command unanswered for the time-out. Source: as
+// vfio_user_protocol.h, "Client/server interactions".
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/fd.h"
+#include "base/sync.h"
+#include "vfio/vfio_user_message.h"
+
+namespace ringside {
+
+class VfioUserConnection {
+ public:
+  using Answer = absl::StatusOr<VfioUserMessage>;
+  static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+
+  class Handler {
+   public:
+    virtual ~Handler() = default;
+    // A command of the server's: the payload of the answer, or an error.
+    virtual absl::StatusOr<VfioUserPayload> Serve(const VfioUserMessage& command) = 0;
+    // The event was signalled, the time is there that this returned last (MonotonicNs, or
+    // kNever), or the connection has just begun.
+    virtual int64_t Woken(VfioUserConnection& connection) = 0;
+    // The connection is broken; the thread's last word.
+    virtual void Gone(VfioUserConnection& connection, const absl::Status& why) = 0;
+  };
+
+  // `wake`: wakes the thread for Handler::Woken. Errors name the socket.
+  static absl::StatusOr<std::shared_ptr<VfioUserConnection>> Connect(const std::string& path,
+                                                                     absl::Duration timeout,
+                                                                     Handler& handler,
+                                                                     const EventFd& wake);
+  ~VfioUserConnection();
+
+  // Waits for the answer, whose command is the same. `fds`: no more than the server takes.
+  Answer Call(VfioUserCommand command, std::span<const std::byte> payload,
+              std::span<const int> fds = {});
+  // Does not wait; `done` is called on the thread, or at once if the connection is broken.
+  void Start(VfioUserCommand command, std::span<const std::byte> payload, std::span<const int> fds,
+             std::function<void(Answer)> done);
+  // The first reason counts.
+  void Break(absl::Status why);
+  // Why it is broken. When Handler::Gone is called it is, already.
+  absl::Status status();
+
+ private:
+  struct Pending {
+    VfioUserCommand command;
+    std::function<void(Answer)> done;
+    int64_t deadline_ns;  // that the thread looks after, or none
+  };
+
+  VfioUserConnection(std::string path, absl::Duration timeout, UniqueFd socket, Handler& handler,
+                     const EventFd& wake)
+      : path_(std::move(path)),
+        timeout_(timeout),
+        socket_(std::move(socket)),
+        handler_(handler),
+        wake_(wake) {}
+
+  void Submit(VfioUserCommand command, std::span<const std::byte> payload, std::span<const int> fds,
+              Pending pending);
+  void BreakOverdue();
+  void Run();
+  // Of the thread's commands.
+  int64_t Deadline();
+  // Whether the connection holds.
+  bool Read();
+  bool TakeMessage(VfioUserMessage message);
+  bool TakeCommand(const VfioUserMessage& command);
+  absl::Status Send(const VfioUserHeader& header, std::span<const std::byte> payload,
+                    std::span<const int> fds);
+
+  const std::string path_;
+  const absl::Duration timeout_;
+  const UniqueFd socket_;
+  Handler& handler_;
+  const EventFd& wake_;
+  std::thread thread_;
+  VfioUserReader reader_;  // the thread's
+  std::atomic<bool> stop_ = false;
+
+  Mutex send_mutex_;  // a message is sent whole
+  Mutex mutex_;
+  absl::Status broken_ ABSL_GUARDED_BY(mutex_);
+  uint16_t next_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<uint16_t, Pending> pending_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace ringside

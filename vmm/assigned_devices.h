@@ -1,0 +1,53 @@
+// The PCI devices of the host that a machine's guest has whole.
+//
+// Threads: as Machine. Ownership: what Plug is given outlives it. Stop comes after the vCPUs have
+// stopped and before the end.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "devices/assigned_function.h"
+#include "devices/guest_memory.h"
+#include "devices/pci_host.h"
+#include "vmm/disks.h"
+#include "vmm/statistics.h"
+
+namespace ringside {
+
+struct AssignedConfig {
+  std::string address;  // such as "0000:00:05.0"
+  // Opens it; unset: by the kernel's VFIO.
+  std::function<absl::StatusOr<std::unique_ptr<PciDevice>>()> open;
+};
+
+class AssignedDevices {
+ public:
+  explicit AssignedDevices(Logger log) : log_(log) {}
+
+  // Before the disks are opened, which may want the same devices: InvalidArgument names two who do.
+  static absl::Status Check(std::span<const AssignedConfig> configs,
+                            std::span<const DiskConfig> disks);
+  // Takes the devices, which resets them.
+  absl::Status Open(std::span<const AssignedConfig> configs);
+  // Maps all of the guest's memory for them, and puts them on the guest's bus in order. Once.
+  absl::Status Plug(const GuestMemory& memory, PciPlatform& platform, DeviceMemory& device_memory,
+                    PciHost& pci_host);
+
+  // When this returns they do no DMA any more.
+  void Stop();
+  void Collect(MachineStatistics& statistics) const;
+
+ private:
+  const Logger log_;
+  std::vector<std::unique_ptr<PciDevice>> opened_;  // until Plug
+  std::vector<std::unique_ptr<AssignedFunction>> functions_;
+};
+
+}  // namespace ringside

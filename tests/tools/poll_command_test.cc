@@ -16,20 +16,30 @@ namespace {
 using ::testing::HasSubstr;
 using testing::kMiB;
 
-using PollCommandTest = testing::DiskCommandTest;
-
-TEST_F(PollCommandTest, EveryPolicyServesADisk) {
-  for (const char* poll : {"poll=weighted,max=20us,weight=1", "poll=cost,price=2,cpu-max=50%"}) {
-    SCOPED_TRACE(poll);
+class PollCommandTest : public testing::DiskCommandTest {
+ protected:
+  // What the I/O thread of a checked disk tells, once its guest is done.
+  nlohmann::json ServeADisk(const std::string& poll) {
     const ProcessResult result = Run(
         {"--iothread", poll, "--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--stats", "json"},
         "disk=1 end=poweroff");
-    ASSERT_EQ(result.status, 0) << result.errors;
+    EXPECT_EQ(result.status, 0) << result.errors;
     EXPECT_THAT(result.output, HasSubstr("guest: disk 0 ok "));
-    const nlohmann::json thread = nlohmann::json::parse(result.errors)["io_threads"][0];
-    EXPECT_GT(thread["spin_hits"], 0);
-    EXPECT_GT(thread["sleep_cpu_ns"], 0);
+    return nlohmann::json::parse(result.errors)["io_threads"][0];
   }
+};
+
+TEST_F(PollCommandTest, ServesADiskWhileLooking) {
+  // So long a look that some request comes in time on the busiest machine.
+  const nlohmann::json thread = ServeADisk("poll=weighted,max=10ms,weight=1");
+  EXPECT_GT(thread["spin_hits"], 0);
+  EXPECT_GT(thread["sleep_cpu_ns"], 0);
+}
+
+TEST_F(PollCommandTest, ServesADiskByWhatWaitingCosts) {
+  // Whether it looks depends on the machine; that it measures what sleeping costs does not.
+  const nlohmann::json thread = ServeADisk("poll=cost,price=2,cpu-max=50%");
+  EXPECT_GT(thread["sleep_cpu_ns"], 0);
 }
 
 // ---- Trace of waits ----

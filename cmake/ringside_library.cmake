@@ -4,6 +4,12 @@
 # USES and of no others: each library offers its folder alone, through a link in the build tree.
 set(RINGSIDE_FOLDERS base poll vfio block devices vmm tools)
 
+# What nearly every source includes takes as long to read as the rest of it to compile. That each
+# names what it needs is seen by clang-tidy, which has none of this.
+set(RINGSIDE_PRECOMPILED
+  <algorithm> <functional> <memory> <optional> <span> <string> <vector> <absl/status/statusor.h>
+  <absl/strings/str_format.h> <absl/time/time.h>)
+
 function(ringside_library folder)
   cmake_parse_arguments(ARG "" "" "USES;DEPENDS" ${ARGN})
   list(FIND RINGSIDE_FOLDERS ${folder} place)
@@ -24,6 +30,11 @@ function(ringside_library folder)
   add_library(${folder} STATIC ${sources})
   target_include_directories(${folder} PUBLIC ${include_dir})
   target_link_libraries(${folder} PUBLIC ${ARG_USES} ${ARG_DEPENDS})
+  if(folder STREQUAL base)
+    target_precompile_headers(base PRIVATE ${RINGSIDE_PRECOMPILED})
+  else()
+    target_precompile_headers(${folder} REUSE_FROM base)
+  endif()
 endfunction()
 
 # ringside_asl(FOLDER FILE.asl): compiles ACPI source and offers it to the folder's library as a

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "benchmarks/poll_simulator/check.h"
 #include "benchmarks/poll_simulator/options.h"
 #include "benchmarks/poll_simulator/report.h"
@@ -98,7 +99,7 @@ TEST(TraceFileTest, NamesTheLineThatIsDamaged) {
            "0,1000,idle,52000,1,-2\n",
            "thread,start_ns,waiting,waited_ns,slept,ready\n",
        }) {
-    const std::string text = std::string(kHeader) + "0,0,idle,1000,1,2\n" + row;
+    const std::string text = absl::StrCat(kHeader, "0,0,idle,1000,1,2\n", row);
     EXPECT_THAT(Read(text).status(), IsBadInput("t.csv", "truncated at line 4")) << row;
   }
 }

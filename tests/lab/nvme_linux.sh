@@ -100,7 +100,7 @@ at_random() { echo $((RANDOM * $1 / 32768)); }
 group_kill() {
     give "$driver" || fail "the controller does not take the driver $driver"
     flushed=0
-    for kill in $(seq 10); do
+    for kill in $(seq 6); do
         # Little memory: all of it is pinned at each start, which takes the lab seconds a GiB.
         set -- --memory 128M --disk "$(disk 1),queues=2,iothreads=a+b" \
             --cmdline "console=ttyS0 quiet panic=-1 records=$flushed"

@@ -1,6 +1,7 @@
 #include "block/nvme_controller.h"
 
 #include <algorithm>
+#include <linux/pci_regs.h>
 #include <poll.h>
 #include <utility>
 
@@ -24,10 +25,12 @@ absl::StatusOr<std::shared_ptr<NvmeController>> CreateNvmeController(
 
 absl::StatusOr<std::shared_ptr<NvmeController>> NvmeController::Create(
     std::unique_ptr<PciDevice> device, const NvmeSettings& settings, Logger logger) {
-  constexpr uint32_t kClassRegister = 8;
-  if (device->ReadConfig(kClassRegister, 4) >> 8 != nvme::kPciClass) {
-    return BadInput("%s is no NVMe controller; 'ringside doctor' lists those there are",
-                    device->name());
+  const uint32_t class_code = device->ReadConfig(PCI_CLASS_REVISION, 4) >> 8;
+  if (class_code != kNvmePciClass) {
+    return BadInput(
+        "'%s' is no NVMe controller: its PCI class is %06x, not %06x; 'ringside doctor' lists "
+        "those of this machine",
+        device->name(), class_code, kNvmePciClass);
   }
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
   std::shared_ptr<NvmeController> controller(

@@ -58,6 +58,7 @@ void SetRange(Command& command, unsigned block_shift, uint64_t offset, uint64_t 
   command.cdw11 = static_cast<uint32_t>(start >> 32);
   command.cdw12 = control | static_cast<uint32_t>((bytes >> block_shift) - 1);
 }
+
 template <typename Command>
 void SetTransfer(Command& command, const NvmeNamespace& ns, unsigned block_shift,
                  const BlockRequest& request, uint64_t offset, uint64_t bytes) {

@@ -15,9 +15,6 @@ namespace ringside::nvme {
 
 static_assert(std::endian::native == std::endian::little);
 
-// What PCI's configuration space says it is: NVM Express PCIe Transport 1.0, section 3.8.1.
-inline constexpr uint32_t kPciClass = 0x010802;
-
 // Registers in BAR 0, section 3.1.3.
 inline constexpr uint64_t kCap = 0x00;  // 64 bits
 inline constexpr uint64_t kVersion = 0x08;

@@ -4,17 +4,11 @@
 #include <bit>
 #include <utility>
 
+#include "base/pages.h"
 #include "base/status.h"
 
 namespace ringside {
 namespace {
-
-constexpr uint64_t PageDown(uint64_t offset) {
-  return offset & ~(AssignedBar::kPageSize - 1);
-}
-constexpr uint64_t PageUp(uint64_t offset) {
-  return PageDown(offset + AssignedBar::kPageSize - 1);
-}
 
 // Of an access, up to the largest piece at `offset` that is aligned to its own size: what a device
 // understands whatever the guest does.

@@ -20,7 +20,6 @@ namespace ringside {
 
 class AssignedBar final : public IoHandler {
  public:
-  static constexpr uint64_t kPageSize = 4096;
 
   // A part of the BAR that someone else answers for. Begins and ends at multiples of 8.
   struct Overlay {

@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "base/status.h"
-#include "block/nvme_spec.h"
 #include "poll/uring.h"
 #include "tools/exit_codes.h"
+#include "vfio/pci_device.h"
 #include "vfio/pci_sysfs.h"
 #include "vfio/vfio_device.h"
 #include "vmm/host_probe.h"
@@ -91,7 +91,7 @@ std::string DescribeNvme(const PciSysfs& sysfs, const PciSysfsDevice& device) {
 
 void CheckNvme(Report& report) {
   const PciSysfs sysfs;
-  const std::vector<PciSysfsDevice> devices = sysfs.OfClass(nvme::kPciClass);
+  const std::vector<PciSysfsDevice> devices = sysfs.OfClass(kNvmePciClass);
   if (devices.empty()) report.Note("no NVMe device");
   for (const PciSysfsDevice& device : devices) {
     const std::string what = DescribeNvme(sysfs, device);

@@ -21,6 +21,10 @@
 
 namespace ringside {
 
+// Class, subclass and programming interface of an NVMe I/O controller: NVM Express PCIe Transport
+// 1.0, section 3.8.1.
+inline constexpr uint32_t kNvmePciClass = 0x010802;
+
 struct IovaRange {
   uint64_t first;
   uint64_t last;  // itself in the range, so that one may reach to the end of the address space

@@ -11,6 +11,7 @@
 #include <unistd.h>
 #include <vector>
 
+#include "base/pages.h"
 #include "base/status.h"
 #include "vfio/mmio.h"
 #include "vfio/pci_capability.h"
@@ -22,7 +23,6 @@ namespace ringside {
 namespace {
 
 constexpr uint32_t kBars = 6;
-constexpr uint32_t kAllOnes = 0xffffffff;
 
 class Mapping {
  public:
@@ -73,8 +73,8 @@ class VfioDevice final : public PciDevice {
 
  private:
   absl::StatusOr<VfioRegion> ReadRegion(uint32_t index) const;
-  uint32_t Read(const VfioRegion& region, uint64_t offset, uint32_t size) const;
-  void Write(const VfioRegion& region, uint64_t offset, uint32_t size, uint32_t value) const;
+  void Read(const VfioRegion& region, uint64_t offset, std::span<std::byte> data) const;
+  void Write(const VfioRegion& region, uint64_t offset, std::span<const std::byte> data) const;
   absl::Status ReadVectors();
   absl::Status MapVectorTable();
   absl::Status DisableVectors();
@@ -148,35 +148,38 @@ absl::Status VfioDevice::MapVectorTable() {
   return absl::OkStatus();
 }
 
-uint32_t VfioDevice::Read(const VfioRegion& region, uint64_t offset, uint32_t size) const {
-  uint32_t value = 0;
-  const bool read = offset < region.size && size <= sizeof value &&
-                    pread(fd_.get(), &value, size, static_cast<off_t>(region.offset + offset)) ==
-                        static_cast<ssize_t>(size);
-  return read ? value : kAllOnes >> (32 - 8 * size);
+void VfioDevice::Read(const VfioRegion& region, uint64_t offset, std::span<std::byte> data) const {
+  const bool read = offset < region.size && pread(fd_.get(), data.data(), data.size(),
+                                                  static_cast<off_t>(region.offset + offset)) ==
+                                                static_cast<ssize_t>(data.size());
+  if (!read) std::ranges::fill(data, std::byte{0xff});
 }
 
-void VfioDevice::Write(const VfioRegion& region, uint64_t offset, uint32_t size,
-                       uint32_t value) const {
-  if (offset >= region.size || size > sizeof value) return;
+void VfioDevice::Write(const VfioRegion& region, uint64_t offset,
+                       std::span<const std::byte> data) const {
+  if (offset >= region.size) return;
   [[maybe_unused]] const ssize_t written =
-      pwrite(fd_.get(), &value, size, static_cast<off_t>(region.offset + offset));
+      pwrite(fd_.get(), data.data(), data.size(), static_cast<off_t>(region.offset + offset));
 }
 
 uint32_t VfioDevice::ReadConfig(uint32_t offset, uint32_t size) {
-  return Read(config_, offset, size);
+  uint32_t value = 0;
+  Read(config_, offset, std::as_writable_bytes(std::span(&value, 1)).first(size));
+  return value;
 }
 
 void VfioDevice::WriteConfig(uint32_t offset, uint32_t size, uint32_t value) {
-  Write(config_, offset, size, value);
+  Write(config_, offset, std::as_bytes(std::span(&value, 1)).first(size));
 }
 
 uint32_t VfioDevice::ReadBar(int bar, uint64_t offset) {
-  return Read(bars_.at(static_cast<size_t>(bar)), offset, sizeof(uint32_t));
+  uint32_t value = 0;
+  ReadRegisters(bar, offset, std::as_writable_bytes(std::span(&value, 1)));
+  return value;
 }
 
 void VfioDevice::WriteBar(int bar, uint64_t offset, uint32_t value) {
-  Write(bars_.at(static_cast<size_t>(bar)), offset, sizeof value, value);
+  WriteRegisters(bar, offset, std::as_bytes(std::span(&value, 1)));
 }
 
 PciBar VfioDevice::bar(int bar) const {
@@ -185,18 +188,11 @@ PciBar VfioDevice::bar(int bar) const {
 }
 
 void VfioDevice::ReadRegisters(int bar, uint64_t offset, std::span<std::byte> data) {
-  const VfioRegion& region = bars_.at(static_cast<size_t>(bar));
-  const bool read = offset < region.size && pread(fd_.get(), data.data(), data.size(),
-                                                  static_cast<off_t>(region.offset + offset)) ==
-                                                static_cast<ssize_t>(data.size());
-  if (!read) std::ranges::fill(data, std::byte{0xff});
+  Read(bars_.at(static_cast<size_t>(bar)), offset, data);
 }
 
 void VfioDevice::WriteRegisters(int bar, uint64_t offset, std::span<const std::byte> data) {
-  const VfioRegion& region = bars_.at(static_cast<size_t>(bar));
-  if (offset >= region.size) return;
-  [[maybe_unused]] const ssize_t written =
-      pwrite(fd_.get(), data.data(), data.size(), static_cast<off_t>(region.offset + offset));
+  Write(bars_.at(static_cast<size_t>(bar)), offset, data);
 }
 
 absl::StatusOr<std::byte*> VfioDevice::MapBar(int bar, uint64_t offset, uint64_t size) {
@@ -206,9 +202,8 @@ absl::StatusOr<std::byte*> VfioDevice::MapBar(int bar, uint64_t offset, uint64_t
   if (offset > region.size || size > region.size - offset) {
     return absl::OutOfRangeError(absl::StrFormat("there are no %s: it has %d", what, region.size));
   }
-  const uint64_t page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const uint64_t first = offset / page * page;
-  const uint64_t end = (offset + size + page - 1) / page * page;
+  const uint64_t first = PageDown(offset);
+  const uint64_t end = PageUp(offset + size);
   const bool allowed = std::ranges::any_of(region.areas, [&](const MappableArea& area) {
     return first >= area.offset && offset + size - area.offset <= area.size;
   });

@@ -11,14 +11,12 @@
 #include "absl/strings/str_join.h"
 #include "base/status.h"
 #include "vfio/open_files.h"
+#include "vfio/pci_device.h"
 
 namespace ringside {
 namespace {
 
 constexpr std::string_view kVfioPci = "vfio-pci";
-
-// What tools/nvme-bind takes.
-constexpr uint32_t kNvmeClass = 0x010802;
 
 // Drivers that do no DMA of their own, with which the kernel lets a group go (they claim it with
 // driver_managed_dma, linux/pci.h).
@@ -41,7 +39,7 @@ absl::Status OtherDriver(const PciSysfsDevice& device) {
   const std::string has =
       device.driver.empty() ? "no driver" : absl::StrFormat("the driver '%s'", device.driver);
   const std::string remedy =
-      device.class_code == kNvmeClass
+      device.class_code == kNvmePciClass
           ? "tools/nvme-bind " + device.address
           : absl::StrFormat("driverctl set-override %s vfio-pci", device.address);
   return Precondition("PCI device '%s' has %s; give it to vfio-pci with '%s'", device.address, has,

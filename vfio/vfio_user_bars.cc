@@ -7,6 +7,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include "base/pages.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -28,7 +29,6 @@ VfioUserBars::~VfioUserBars() {
 absl::Status VfioUserBars::Attach(Regions regions) {
   const MutexLock lock(mutex_);
   regions_ = std::move(regions);
-  for (size_t bar = 0; bar < kBars; ++bar) sizes_[bar] = regions_[bar].layout.size;
   attached_ = true;
   for (Mapping& mapping : mappings_) RINGSIDE_RETURN_IF_ERROR(MapPages(mapping));
   return absl::OkStatus();
@@ -49,16 +49,16 @@ absl::StatusOr<std::byte*> VfioUserBars::Map(size_t bar, uint64_t offset, uint64
   if (!attached_) {
     return absl::UnavailableError(absl::StrFormat("vfio-user device '%s' is gone", device_));
   }
-  if (offset > sizes_[bar] || size > sizes_[bar] - offset) {
+  const uint64_t bar_size = regions_[bar].layout.size;
+  if (offset > bar_size || size > bar_size - offset) {
     return absl::OutOfRangeError(
         absl::StrFormat("there are no %d bytes at offset %#x of BAR %d of vfio-user device '%s': "
                         "it has %d",
-                        size, offset, bar, device_, sizes_[bar]));
+                        size, offset, bar, device_, bar_size));
   }
-  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  const uint64_t first = offset / page * page;
-  const uint64_t end = (offset + size + page - 1) / page * page;
-  Mapping mapping = {.bar = bar, .offset = first, .size = end - first, .address = nullptr};
+  const uint64_t first = PageDown(offset);
+  Mapping mapping = {
+      .bar = bar, .offset = first, .size = PageUp(offset + size) - first, .address = nullptr};
   RINGSIDE_RETURN_IF_ERROR(MapPages(mapping));
   mappings_.push_back(mapping);
   return mapping.address + (offset - first);
@@ -69,9 +69,8 @@ absl::Status VfioUserBars::MapPages(Mapping& mapping) {
   const std::string what =
       absl::StrFormat("%d bytes at offset %#x of BAR %d of vfio-user device '%s'", mapping.size,
                       mapping.offset, mapping.bar, device_);
-  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
   const bool allowed = std::ranges::any_of(region.layout.areas, [&](const MappableArea& area) {
-    const uint64_t whole = (area.size + page - 1) / page * page;
+    const uint64_t whole = PageUp(area.size);
     return mapping.offset >= area.offset && mapping.offset - area.offset <= whole &&
            mapping.size <= whole - (mapping.offset - area.offset);
   });

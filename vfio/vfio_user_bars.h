@@ -36,7 +36,6 @@ class VfioUserBars {
   // The server is gone.
   void Detach();
 
-  uint64_t SizeOf(size_t bar) const { return sizes_[bar]; }
   absl::StatusOr<std::byte*> Map(size_t bar, uint64_t offset, uint64_t size);
 
  private:
@@ -52,8 +51,6 @@ class VfioUserBars {
   absl::Status MapPages(Mapping& mapping) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string device_;
-  std::array<uint64_t, kBars> sizes_{};  // the same ever after the first Attach
-
   Mutex mutex_;
   bool attached_ ABSL_GUARDED_BY(mutex_) = false;
   Regions regions_ ABSL_GUARDED_BY(mutex_);

@@ -80,7 +80,7 @@ absl::StatusOr<std::shared_ptr<VfioUserConnection>> VfioUserConnection::Connect(
     const std::string& path, absl::Duration timeout, Handler& handler, const EventFd& wake) {
   RINGSIDE_ASSIGN_OR_RETURN(UniqueFd socket, ConnectSocket(path, timeout));
   std::shared_ptr<VfioUserConnection> connection(
-      new VfioUserConnection(path, timeout, std::move(socket), handler, wake));
+      new VfioUserConnection(timeout, std::move(socket), handler, wake));
   RINGSIDE_ASSIGN_OR_RETURN(connection->thread_,
                             StartThread("vfio-user", [self = connection.get()] { self->Run(); }));
   return connection;

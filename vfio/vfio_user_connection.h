@@ -71,10 +71,9 @@ class VfioUserConnection {
     int64_t deadline_ns;  // that the thread looks after, or none
   };
 
-  VfioUserConnection(std::string path, absl::Duration timeout, UniqueFd socket, Handler& handler,
+  VfioUserConnection(absl::Duration timeout, UniqueFd socket, Handler& handler,
                      const EventFd& wake)
-      : path_(std::move(path)),
-        timeout_(timeout),
+      : timeout_(timeout),
         socket_(std::move(socket)),
         handler_(handler),
         wake_(wake) {}
@@ -92,7 +91,6 @@ class VfioUserConnection {
   absl::Status Send(const VfioUserHeader& header, std::span<const std::byte> payload,
                     std::span<const int> fds);
 
-  const std::string path_;
   const absl::Duration timeout_;
   const UniqueFd socket_;
   Handler& handler_;

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <linux/pci_regs.h>
 #include <linux/vfio.h>
-#include <tuple>
 #include <unistd.h>
 
 #include "base/clock.h"

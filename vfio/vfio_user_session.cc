@@ -7,6 +7,7 @@
 #include <linux/vfio.h>
 #include <unistd.h>
 
+#include "base/pages.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -24,10 +25,10 @@ bool IsWithin(const MappableArea& area, uint64_t size) {
 
 // "VFIO_USER_DEVICE_GET_REGION_INFO": areas of whole pages, within the region.
 bool IsSane(const VfioRegion& region) {
-  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
-  return region.size <= kMostOffset && region.offset <= kMostOffset && region.offset % page == 0 &&
+  return region.size <= kMostOffset && region.offset <= kMostOffset &&
+         region.offset % kPageSize == 0 &&
          std::ranges::all_of(region.areas, [&](const MappableArea& area) {
-           return IsWithin(area, region.size) && area.offset % page == 0;
+           return IsWithin(area, region.size) && area.offset % kPageSize == 0;
          });
 }
 

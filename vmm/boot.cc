@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/pages.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "vmm/boot_info.h"
@@ -13,10 +14,6 @@ namespace {
 
 uint64_t LowMemoryEnd(const GuestMemory& memory) {
   return memory.regions().front().size;
-}
-
-uint64_t RoundUpToPage(uint64_t bytes) {
-  return (bytes + kPageSize - 1) & ~(kPageSize - 1);
 }
 
 absl::StatusOr<BootEntry> ChooseEntry(const ImageFile& kernel, const KernelImage& image,
@@ -45,7 +42,7 @@ absl::Status LoadSegments(const ImageFile& kernel, const KernelImage& image,
           "give it at least %s",
           kernel.name(), segment.guest_address, segment.guest_address + segment.memory_size,
           LowMemoryEnd(memory),
-          FormatSize(RoundUpToPage(segment.guest_address + segment.memory_size)));
+          FormatSize(PageUp(segment.guest_address + segment.memory_size)));
     }
     RINGSIDE_RETURN_IF_ERROR(kernel.ReadAt(segment.file_offset, {host, segment.file_size}));
   }
@@ -60,14 +57,14 @@ absl::StatusOr<BootModule> LoadInitrd(const ImageFile& initrd, const KernelImage
   const uint64_t limit = std::min(kLowMemoryEnd, image.initrd_address_max + 1);
   const uint64_t top = std::min(LowMemoryEnd(memory), limit);
   const uint64_t room = top > kernel_end ? top - kernel_end : 0;
-  if (initrd.size() > room || ((top - initrd.size()) & ~(kPageSize - 1)) < kernel_end) {
-    const uint64_t enough = RoundUpToPage(kernel_end + initrd.size() + kPageSize);
+  if (initrd.size() > room || PageDown(top - initrd.size()) < kernel_end) {
+    const uint64_t enough = PageUp(kernel_end + initrd.size() + kPageSize);
     return BadInput("%s of %d bytes does not fit between the kernel's end at %#x and %#x; give %s",
                     initrd.name(), initrd.size(), kernel_end, top,
                     enough <= limit ? "the machine at least " + FormatSize(enough)
                                     : "a smaller one: this kernel takes none above");
   }
-  const BootModule module = {(top - initrd.size()) & ~(kPageSize - 1), initrd.size()};
+  const BootModule module = {PageDown(top - initrd.size()), initrd.size()};
   std::byte* host = memory.At(module.address, module.size);
   RINGSIDE_RETURN_IF_ERROR(initrd.ReadAt(0, {host, module.size}));
   return module;

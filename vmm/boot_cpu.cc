@@ -5,6 +5,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/pages.h"
 #include "base/status.h"
 #include "devices/power.h"
 #include "vmm/memory_layout.h"

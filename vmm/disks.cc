@@ -197,8 +197,8 @@ void Disks::Stop() {
   }
 }
 
-// On the I/O thread, of the queues that it serves: it looks at their rings afterwards, once they are
-// told. A kick that anyone else took out of its eventfd might never have woken it.
+// On the I/O thread, of the queues that it serves: it looks at their rings afterwards, once they
+// are told. A kick that anyone else took out of its eventfd might never have woken it.
 void Disks::TakeKicks(const IoThread& here) {
   for (Disk& disk : disks_) {
     for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
@@ -219,16 +219,18 @@ void Disks::Collect(MachineStatistics& statistics) {
   for (const Disk& disk : disks_) {
     DiskStatistics& result = statistics.disks.emplace_back();
     result.path = PathOf(disk.config);
+    result.cache = CacheModeName(CacheMode::kNone);
     if (disk.file != nullptr) {
       CollectFile(*disk.file, result);
+    } else if (disk.nvme != nullptr) {
+      result.engine = kNvmeEngine;
+      result.nvme = disk.nvme->statistics();
+    } else if (disk.passthrough != nullptr) {
+      result.engine = kPassthroughEngine;
+      result.passthrough = disk.passthrough->statistics();
     } else {
-      result.cache = CacheModeName(CacheMode::kNone);
-      result.engine = disk.nvme != nullptr          ? kNvmeEngine
-                      : disk.passthrough != nullptr ? kPassthroughEngine
-                                                    : kNullName;
+      result.engine = kNullName;
     }
-    if (disk.nvme != nullptr) result.nvme = disk.nvme->statistics();
-    if (disk.passthrough != nullptr) result.passthrough = disk.passthrough->statistics();
     CollectQueues(disk, result);
   }
   statistics.io_threads = io_threads_->Statistics();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/affinity.h"
+#include "base/pages.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "devices/virtio_rng.h"

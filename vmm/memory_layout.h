@@ -22,8 +22,6 @@
 
 namespace ringside {
 
-inline constexpr uint64_t kPageSize = 4096;
-
 inline constexpr uint64_t kBootGdt = 0x500;
 inline constexpr uint64_t kPvhStartInfo = 0x6000;
 inline constexpr uint64_t kZeroPage = 0x7000;

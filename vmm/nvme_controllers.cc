@@ -1,9 +1,6 @@
 #include "vmm/nvme_controllers.h"
 
-#include <linux/pci_regs.h>
-
 #include "base/status.h"
-#include "block/nvme_spec.h"
 #include "vfio/vfio_device.h"
 #include "vfio/vfio_user_device.h"
 
@@ -14,14 +11,8 @@ bool IsSocket(const std::string& address) {
   return address.starts_with('/');
 }
 
-absl::StatusOr<std::unique_ptr<PciDevice>> OpenUserController(const std::string& path, Logger log) {
-  RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<PciDevice> device,
-                            OpenVfioUserDevice(path, {.log = log}));
-  const uint32_t class_code = device->ReadConfig(PCI_CLASS_REVISION, 4) >> 8;
-  if (class_code == nvme::kPciClass) return device;
-  return absl::FailedPreconditionError(
-      absl::StrFormat("vfio-user device '%s' is no NVMe controller: it has class %06x, not %06x",
-                      device->name(), class_code, nvme::kPciClass));
+absl::StatusOr<std::unique_ptr<PciDevice>> OpenDevice(const std::string& address, Logger log) {
+  return IsSocket(address) ? OpenVfioUserDevice(address, {.log = log}) : OpenVfioDevice(address);
 }
 
 }  // namespace
@@ -65,8 +56,7 @@ absl::StatusOr<std::unique_ptr<NvmeDevice>> NvmeControllers::Open(const NvmeConf
   std::shared_ptr<NvmeController>& opened = controllers_.at(config.address).opened;
   if (opened == nullptr) {
     RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<PciDevice> device,
-                              IsSocket(config.address) ? OpenUserController(config.address, log_)
-                                                       : OpenVfioDevice(config.address));
+                              OpenDevice(config.address, log_));
     RINGSIDE_ASSIGN_OR_RETURN(
         opened, CreateNvmeController(std::move(device), SettingsOf(config.address), log_));
   }

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/pages.h"
 #include "tests/support/boot_loader.h"
 #include "tests/support/guest_memory.h"
 

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 #include <regex>
 
+#include "base/pages.h"
 #include "base/size.h"
 #include "tests/support/boot_loader.h"
 #include "tests/support/guest_memory.h"

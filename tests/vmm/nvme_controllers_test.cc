@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "tests/support/directories.h"
 #include "tests/support/scripted_vfio_user_server.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringside {
 namespace {
@@ -56,10 +57,8 @@ TEST_F(NvmeControllersTest, AServerOfSomethingElseIsRefused) {
   const NvmeConfig config = {.address = path, .namespace_id = 1};
   ASSERT_EQ(Announce("disk0", path, 1), "");
   const absl::Status status = controllers_.Open(config).status();
-  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
-  EXPECT_EQ(
-      std::string(Message(status)),
-      "vfio-user device '" + path + "' is no NVMe controller: it has class 020802, not 010802");
+  EXPECT_THAT(status, IsBadInput("'" + path + "' is no NVMe controller",
+                                          "its PCI class is 020802, not 010802"));
 }
 
 TEST_F(NvmeControllersTest, AControllerHasOneTimeout) {

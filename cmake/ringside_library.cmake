@@ -53,6 +53,8 @@ function(ringside_asl folder file)
             -P ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     VERBATIM)
-  target_sources(${folder} PRIVATE ${header})
+  # A target of its own, so that the header can be had without the folders below.
+  add_custom_target(${folder}_${name} DEPENDS ${header})
+  add_dependencies(${folder} ${folder}_${name})
   target_include_directories(${folder} PRIVATE ${CMAKE_BINARY_DIR}/generated)
 endfunction()

@@ -5,10 +5,11 @@
 #   compare.sh MACHINES KERNEL INITRD ROOT_DISK ROUNDS JOB_SECONDS RESULTS JOB...
 #
 # A line of MACHINES is a NAME, the driver that the NVMe controller has meanwhile (-: as it is), the
-# option that gives the guest what is measured (--disk or --vfio) with its value, and the command. The root disk runs compare_guest.sh and holds the job
-# file with each JOB. RESULTS is a tar archive with a directory ROUND/NAME for each guest: fio's
-# result.json, what the guest said (facts), JOB.begin and JOB.end (sample), and Ringside's
-# statistics.json. The lab needs common.sh, nvme.sh, debugfs, and what the commands name, too.
+# option that gives the guest what is measured (--disk or --vfio) with its value, and the command.
+# The root disk runs compare_guest.sh and holds the job file with each JOB. RESULTS is a tar archive
+# with a directory ROUND/NAME for each guest: fio's result.json, what the guest said (facts),
+# JOB.begin and JOB.end (sample), and Ringside's statistics.json. The lab needs common.sh, nvme.sh,
+# debugfs, and what the commands name, too.
 set -u
 machines=$1 kernel=$2 initrd=$3 root=$4 rounds=$5 job_seconds=$6 results=$7
 shift 7

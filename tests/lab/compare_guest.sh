@@ -1,7 +1,8 @@
 #!/bin/sh
 # /autorun on the root disk of compare.sh's guests: runs fio's job file /compare.fio on the device that
 # the kernel's command line has as measured=, which the job file calls MEASURED, and leaves what fio
-# says in /result.json. The job file has this script run before and after each job, as "/autorun begin JOB" and "/autorun end JOB": it tells compare.sh, and waits for an answer.
+# says in /result.json. The job file has this script run before and after each job, as "/autorun begin
+# JOB" and "/autorun end JOB": it tells compare.sh, and waits for an answer.
 set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 

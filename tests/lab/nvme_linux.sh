@@ -123,8 +123,8 @@ group_kill() {
     echo "flushed=$flushed"
 }
 
-# refused TEXT... -- DISK-OR-ADDRESS...: exit code 2 and one line, with each TEXT in it; the controller stays
-# with its driver. $as: what Ringside is started by.
+# refused TEXT... -- DISK-OR-ADDRESS...: exit code 2 and one line, with each TEXT in it; the
+# controller stays with its driver. $as: what Ringside is started by.
 as=''
 refused() {
     : >"$work/texts"

@@ -207,14 +207,22 @@ class NvmeModelShadowTest : public NvmeModelQueueTest {
 };
 
 TEST_F(NvmeModelShadowTest, AsleepItWantsTheRegisterAtItsEventIndex) {
-  for (int i = 0; i < 3; ++i) {
+  int slept = 0;
+  for (int i = 0; i < 30 && slept < 3; ++i) {
     EXPECT_TRUE(SpinUntil([&] { return TailEvent() == driver_->tail(1); }));
-    absl::SleepFor(absl::Milliseconds(5));  // it is no longer on its way to sleep
+    absl::SleepFor(absl::Milliseconds(5));
     PushRead();
-    EXPECT_FALSE(driver_->Take(1, Driver::kShort));
+    // On its way to sleep it looks once more; a busy machine may keep it there for longer.
+    const bool was_seen = driver_->Take(1, Driver::kShort).has_value();
     driver_->Ring(1);
-    ASSERT_NO_FATAL_FAILURE(TakeOne());
+    if (was_seen) {
+      StoreRelease(Shadow(true), driver_->head(1));
+    } else {
+      ASSERT_NO_FATAL_FAILURE(TakeOne());
+      ++slept;
+    }
   }
+  EXPECT_EQ(slept, 3);
   ExpectNoViolation();
 }
 

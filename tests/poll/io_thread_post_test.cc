@@ -200,7 +200,8 @@ TEST_P(IoThreadPost, RacingWithTheTasksRunIsNeverLost) {
   TaskOf look(
       [&] { seen.store(written.load(std::memory_order_relaxed), std::memory_order_relaxed); });
   const KeepAwake awake(*io_thread);
-  for (int round = 1; round <= kRaces; ++round) {
+  const testing::RaceLimit limit;
+  for (int round = 1; round <= kRaces && !limit.IsOver(); ++round) {
     slow.TakeLines();
     written.store(2 * round - 1, std::memory_order_relaxed);
     io_thread->Post(before);
@@ -224,7 +225,8 @@ TEST_P(IoThreadWakeUp, APostWhileTheThreadGoesToSleepWakesIt) {
     Delay(300);  // until the poster has seen it
     slow.Queue();
   });
-  for (int round = 1; round <= kRaces; ++round) {
+  const testing::RaceLimit limit;
+  for (int round = 1; round <= kRaces && !limit.IsOver(); ++round) {
     slow.TakeLines();
     io_thread->Post(task);
     ASSERT_TRUE(SpinUntil([&] { return runs.load(std::memory_order_relaxed) == round; }))

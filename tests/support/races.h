@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <vector>
 
+#include "base/clock.h"
 #include "tests/support/run_on.h"
 
 // TSan slows a race down without seeing more of it by repetition.
@@ -24,6 +25,15 @@ inline constexpr int kRaces = 5'000;
 #else
 inline constexpr int kRaces = 50'000;
 #endif
+
+// Of the rounds of a race. Where each waits for a processor that others use, fewer have to do.
+class RaceLimit {
+ public:
+  bool IsOver() const { return MonotonicNs() > end_ns_; }
+
+ private:
+  const int64_t end_ns_ = MonotonicNs() + 20'000'000'000;
+};
 
 // Keeps this thread and the I/O thread on processors of their own, where there are two: on one they
 // take turns, and no access races with another.

@@ -60,8 +60,12 @@ void AssignedBar::AddPart(uint64_t offset, uint64_t size) {
     parts_.push_back({.offset = offset, .size = size, .host = *host});
     return;
   }
+  SaySlow(host.ok() ? "it begins within a page" : Message(host.status()));
+}
+
+void AssignedBar::SaySlow(std::string_view why) const {
   log_.Log(Severity::kWarning, "%s: BAR %d is slow, each access to it leaves the guest: %s",
-           device_.name(), index_, host.ok() ? "it begins within a page" : Message(host.status()));
+           device_.name(), index_, why);
 }
 
 void AssignedBar::Map(uint64_t address) {
@@ -70,8 +74,7 @@ void AssignedBar::Map(uint64_t address) {
     if (added.ok()) {
       mapped_.push_back(address + part.offset);
     } else if (!std::exchange(said_slow_, true)) {
-      log_.Log(Severity::kWarning, "%s: BAR %d is slow, each access to it leaves the guest: %s",
-               device_.name(), index_, Message(added));
+      SaySlow(Message(added));
     }
   }
 }

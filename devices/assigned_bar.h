@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "base/log.h"
@@ -20,7 +21,6 @@ namespace ringside {
 
 class AssignedBar final : public IoHandler {
  public:
-
   // A part of the BAR that someone else answers for. Begins and ends at multiples of 8.
   struct Overlay {
     uint64_t offset;
@@ -56,6 +56,7 @@ class AssignedBar final : public IoHandler {
   // The whole pages of `area` that no overlay has a byte of.
   void MapArea(const MappableArea& area);
   void AddPart(uint64_t offset, uint64_t size);
+  void SaySlow(std::string_view why) const;
   // Null if the device itself answers there.
   const Overlay* FindOverlay(uint64_t offset) const;
   void ReadPiece(uint64_t offset, std::span<std::byte> data);

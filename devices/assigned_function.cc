@@ -39,15 +39,6 @@ uint64_t PendingBytes(uint32_t vectors) {
   return uint64_t{8} * ((vectors + 63) / 64);
 }
 
-bool Overlaps(uint32_t offset, size_t size, uint32_t field, size_t field_size) {
-  return offset < field + field_size && field < offset + size;
-}
-
-template <typename T>
-std::span<const std::byte> BytesOf(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-
 bool IsMemoryBar(PciDevice& device, uint32_t bar) {
   const uint32_t kind = device.ReadConfig(PCI_BASE_ADDRESS_0 + 4 * bar, 4);
   return device.bar(static_cast<int>(bar)).size > 0 && (kind & PCI_BASE_ADDRESS_SPACE_IO) == 0;

@@ -72,11 +72,19 @@ class PciFunction {
   // read-only). 0 if configuration space is full, which is a mistake in the device.
   uint32_t AddCapability(uint8_t id, std::span<const std::byte> body,
                          std::span<const std::byte> writable = {});
+  template <typename T>
+  static std::span<const std::byte> BytesOf(const T& value) {
+    return std::as_bytes(std::span(&value, 1));
+  }
 
   // Called before the guest reads, and after it wrote, bytes of configuration space. Writes to
   // read-only bytes are reported too, though they changed nothing.
   virtual void BeforeConfigRead(uint32_t /*offset*/, size_t /*size*/) {}
   virtual void AfterConfigWrite(uint32_t /*offset*/, size_t /*size*/) {}
+  // Whether that was about any byte of a field.
+  static bool Overlaps(uint32_t offset, size_t size, uint32_t field, size_t field_size) {
+    return offset < field + field_size && field < offset + size;
+  }
 
   // Raw bytes, for derived classes: they may read and write all of configuration space.
   template <typename T>

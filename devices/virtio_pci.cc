@@ -86,15 +86,6 @@ std::optional<T> As(std::span<const std::byte> data) {
   return value;
 }
 
-template <typename T>
-std::span<const std::byte> BytesOf(const T& value) {
-  return std::as_bytes(std::span(&value, 1));
-}
-
-bool Overlaps(uint32_t offset, size_t size, uint32_t field, size_t field_size) {
-  return offset < field + field_size && field < offset + size;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<VirtioPci>> VirtioPci::Create(VirtioDevice& device,

@@ -79,20 +79,20 @@ absl::StatusOr<PciSysfsDevice> PciSysfs::Find(const std::string& address) const 
 }
 
 std::vector<PciSysfsDevice> PciSysfs::OfClass(uint32_t class_code) const {
-  std::vector<PciSysfsDevice> devices;
-  for (const std::string& address : Addresses()) {
-    PciSysfsDevice device = Read(address);
-    if (device.class_code == class_code) devices.push_back(std::move(device));
-  }
+  std::vector<PciSysfsDevice> devices = All();
+  std::erase_if(devices, [&](const auto& device) { return device.class_code != class_code; });
   return devices;
 }
 
 std::vector<PciSysfsDevice> PciSysfs::OfDriver(const std::string& driver) const {
+  std::vector<PciSysfsDevice> devices = All();
+  std::erase_if(devices, [&](const auto& device) { return device.driver != driver; });
+  return devices;
+}
+
+std::vector<PciSysfsDevice> PciSysfs::All() const {
   std::vector<PciSysfsDevice> devices;
-  for (const std::string& address : Addresses()) {
-    PciSysfsDevice device = Read(address);
-    if (device.driver == driver) devices.push_back(std::move(device));
-  }
+  for (const std::string& address : Addresses()) devices.push_back(Read(address));
   return devices;
 }
 

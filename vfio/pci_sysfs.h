@@ -42,6 +42,7 @@ class PciSysfs {
   std::filesystem::path DevicePath(const std::string& address) const;
   PciSysfsDevice Read(const std::string& address) const;
   std::vector<std::string> Addresses() const;
+  std::vector<PciSysfsDevice> All() const;
 
   std::filesystem::path root_;
 };

@@ -12,6 +12,7 @@ class Counter {
   void Add(uint64_t amount = 1) {
     value_.store(value_.load(std::memory_order_relaxed) + amount, std::memory_order_relaxed);
   }
+  void Subtract(uint64_t amount = 1) { Add(-amount); }
   void Set(uint64_t value) { value_.store(value, std::memory_order_relaxed); }
   uint64_t Get() const { return value_.load(std::memory_order_relaxed); }
 

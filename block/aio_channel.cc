@@ -100,6 +100,10 @@ void AioChannel::Prepare(Op& op) {
 void AioChannel::SubmitWaiting() {
   std::array<iocb*, kBatch> batch;
   while (!waiting_.empty() && in_flight_ < kMaxInFlight) {
+    if (waiting_.front()->request().recalled()) {
+      StepFailed(*waiting_.Pop(), -ECANCELED);
+      continue;
+    }
     long count = 0;
     for (FileOp* op = waiting_.front();
          op != nullptr && count < kBatch && in_flight_ + count < kMaxInFlight; op = op->next) {

@@ -63,7 +63,7 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
   AioChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters, WorkerPool& workers,
              EventFd wake, aio_context_t context);
 
-  void SubmitToEngine(BlockRequest& request) override { Begin(ops_.Take(), request); }
+  void SubmitToEngine(BlockRequest& request) override { Start(ops_.Take(), request); }
   void Issue(FileOp& op) override;
   void Recycle(FileOp& op) override { ops_.Give(static_cast<Op&>(op)); }
   void StepDone(FileOp& op, int64_t result) override { FileChannel::StepDone(op, result); }

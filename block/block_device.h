@@ -8,6 +8,7 @@
 // Units: bytes. Errors of requests are negative errno values.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -34,6 +35,15 @@ inline uint64_t TotalLength(std::span<const Segment> segments) {
 
 enum class BlockOp : uint8_t { kRead, kWrite, kFlush, kDiscard, kWriteZeroes };
 
+// Who submits requests.
+struct RequestOwner {
+  // Wants back what is not done yet: its requests end as soon as may be, those that were not carried
+  // out, or in part only, with -ECANCELED. Set and cleared on the channel's thread; relaxed, as no
+  // other data hangs on it.
+  std::atomic<bool> recalls{false};
+  const Source* source = nullptr;  // that its requests come from, if it is one
+};
+
 struct BlockRequest {
   BlockOp op;
   bool durable = false;  // a write is to survive a power cut before it is done (write-through)
@@ -44,10 +54,15 @@ struct BlockRequest {
   uint64_t length = 0;  // discard and zeroes only
   std::span<const Segment> segments;
 
+  RequestOwner* owner = nullptr;  // null: it is never recalled
   int result = 0;                // 0 or -errno, when done
-  BlockRequest* next = nullptr;  // the channel's, while it has the request
+  BlockRequest* next;            // the channel's, while it has the request
   // Called on the channel's thread, never from within Submit.
   void (*done)(BlockRequest& request) = nullptr;
+
+  bool recalled() const {
+    return owner != nullptr && owner->recalls.load(std::memory_order_relaxed);
+  }
 };
 
 struct BlockInfo {

@@ -30,14 +30,21 @@ void DelayedNullChannel::Submit(BlockRequest& request) {
   if (is_first && notify_on_) SetTimer();
 }
 
+// All are done with the next look.
+void DelayedNullChannel::Cancel() {
+  cancelled_ = true;
+  completions_.Written();
+}
+
 void DelayedNullChannel::CompleteDue() {
-  // One look at the clock: what `done` submits is due later than that, so this ends.
+  // One look at the clock: what `done` submits is due later than that, so this ends. Of a channel
+  // that is cancelled nobody asks anything more.
   const int64_t now_ns = MonotonicNs();
   while (AnyIsDue(now_ns)) {
     Op& op = *in_flight_.Pop();
     BlockRequest& request = *op.request;
     ops_.Give(op);
-    request.result = 0;
+    request.result = cancelled_ ? -ECANCELED : 0;
     request.done(request);
   }
 }

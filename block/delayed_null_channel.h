@@ -25,6 +25,7 @@ class DelayedNullChannel final : public BlockChannel {
   ~DelayedNullChannel() override;
 
   void Submit(BlockRequest& request) override;
+  void Cancel() override;
   bool hands_over_at_once() const override { return true; }
 
  private:
@@ -60,7 +61,7 @@ class DelayedNullChannel final : public BlockChannel {
         completions_(*this, timer_.get()) {}
 
   bool AnyIsDue(int64_t now_ns) const {
-    return !in_flight_.empty() && in_flight_.front()->due_ns <= now_ns;
+    return !in_flight_.empty() && (cancelled_ || in_flight_.front()->due_ns <= now_ns);
   }
   void CompleteDue();
   void Notify(bool on);
@@ -71,6 +72,7 @@ class DelayedNullChannel final : public BlockChannel {
   const UniqueFd timer_;
   SlabPool<Op> ops_;
   Fifo<Op> in_flight_;     // the first is due first, as all take the same time
+  bool cancelled_ = false;
   bool notify_on_ = true;  // then the timer is set for the first in flight
   int64_t timer_ns_ = 0;   // what it was set for last
   Completions completions_;

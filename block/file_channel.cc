@@ -2,6 +2,16 @@
 
 namespace ringside {
 
+FileChannel::FileChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters)
+    : io_thread_(io_thread),
+      // With O_DIRECT the device does, but for a file system that has none.
+      copies_(!target.direct || target.inline_io == InlineIo::kMemory),
+      context_{.target = target,
+               .counters = counters,
+               .bulk_bytes = copies_ ? InlineServer::kMostBytes : kDirectPart,
+               .most_a_part = copies_ ? kCopiedPart : kDirectPart},
+      inline_server_(target, counters) {}
+
 void FileChannel::Submit(BlockRequest& request) {
   if (!inline_server_.Takes(request)) return SubmitToEngine(request);
   to_serve_.Push(request);
@@ -13,7 +23,7 @@ void FileChannel::ServeInline() {
   while (served < kInlineBytesATurn) {
     BlockRequest* request = to_serve_.Pop();
     if (request == nullptr) return;
-    const uint64_t bytes = inline_server_.Serve(*request);
+    const uint64_t bytes = request->recalled() ? 0 : inline_server_.Serve(*request);
     served += bytes;
     if (bytes != 0) {
       request->done(*request);
@@ -25,12 +35,10 @@ void FileChannel::ServeInline() {
 }
 
 void FileChannel::Proceed(FileOp& op, FileOp::Next next) {
+  if (next != FileOp::Next::kDone && op.request().recalled()) next = op.GiveUp();
   switch (next) {
     case FileOp::Next::kStep:
-      if (op.step().kind == FileStep::Kind::kAllocate) {
-        target().allocating.fetch_add(1, std::memory_order_relaxed);
-      }
-      Issue(op);
+      Step(op);
       break;
     case FileOp::Next::kWait:
       want_bounce_.Push(op);
@@ -42,10 +50,107 @@ void FileChannel::Proceed(FileOp& op, FileOp::Next next) {
   }
 }
 
-void FileChannel::StepDone(FileOp& op, int64_t result) {
-  if (op.step().kind == FileStep::Kind::kAllocate) {
-    target().allocating.fetch_sub(1, std::memory_order_relaxed);
+void FileChannel::Step(FileOp& op) {
+  switch (op.step().kind) {
+    case FileStep::Kind::kRead:
+    case FileStep::Kind::kWrite:
+      return Transfer(op);
+    case FileStep::Kind::kAllocate:
+      return Allocate(op);
+    case FileStep::Kind::kSync:
+      return Issue(op);
   }
+}
+
+void FileChannel::Transfer(FileOp& op) {
+  if (op.bulk()) {
+    parts_.Push(op);
+  } else if (held_.empty() && begun_.Take(io_thread_.stats().turns.Get(), op.step().length,
+                                          copies_ ? kCopiedATurn : kDirectATurn)) {
+    return Begin(op);
+  } else {
+    held_.Push(op);  // nobody is overtaken for ever
+  }
+  io_thread_.AtSubmit(begin_held_);
+}
+
+bool FileChannel::Begun::Take(uint64_t now, uint64_t length, uint64_t most) {
+  if (turn != now) {
+    turn = now;
+    bytes = 0;
+  }
+  if (bytes != 0 && bytes + length > most) return false;
+  bytes += length;
+  return true;
+}
+
+void FileChannel::Begin(FileOp& op) {
+  op.Load();
+  Issue(op);
+}
+
+void FileChannel::BeginHeld() {
+  const uint64_t turn = io_thread_.stats().turns.Get();
+  while (FileOp* op = held_.front()) {
+    const bool recalled = op->request().recalled();
+    if (!recalled && !begun_.Take(turn, op->step().length, copies_ ? kCopiedATurn : kDirectATurn)) {
+      break;
+    }
+    held_.Pop();
+    if (recalled) {
+      Proceed(*op, op->GiveUp());
+    } else {
+      Begin(*op);
+    }
+  }
+  if (copies_ && !parts_.empty()) {
+    const RequestOwner* owner = parts_.front()->request().owner;
+    const bool shared = io_thread_.IsShared(owner != nullptr ? owner->source : nullptr);
+    context_.most_a_part = shared ? kSharedPart : kCopiedPart;
+  }
+  while (FileOp* op = parts_.front()) {
+    const bool recalled = op->request().recalled();
+    if (!recalled && !begun_parts_.Take(turn, op->step().length, context_.most_a_part)) break;
+    parts_.Pop();
+    if (recalled) {
+      Proceed(*op, op->GiveUp());
+    } else {
+      BeginPart(*op);
+    }
+  }
+  if (!held_.empty() || !parts_.empty()) io_thread_.AtSubmit(begin_held_);
+}
+
+void FileChannel::BeginPart(FileOp& op) {
+  op.Load();
+  const int64_t result = inline_server_.Perform(op.step());
+  if (result == InlineServer::kNotHere) {
+    Issue(op);
+  } else {
+    StepDone(op, result);
+  }
+}
+
+void FileChannel::Allocate(FileOp& op) {
+  if (allocating_) return want_allocation_.Push(op);
+  allocating_ = true;
+  target().allocating.fetch_add(1, std::memory_order_relaxed);
+  Issue(op);
+}
+
+void FileChannel::AllocationDone() {
+  target().allocating.fetch_sub(1, std::memory_order_relaxed);
+  allocating_ = false;
+  while (!allocating_) {
+    FileOp* next = want_allocation_.Pop();
+    if (next == nullptr) return;
+    Proceed(*next, FileOp::Next::kStep);
+  }
+}
+
+void FileChannel::StepDone(FileOp& op, int64_t result) {
+  // Others come first: this one may have more of it to do.
+  if (op.step().kind == FileStep::Kind::kAllocate) AllocationDone();
   const FileOp::Next next = op.Advance(result);
   if (next == FileOp::Next::kDone) {
     Finish(op);

@@ -59,7 +59,8 @@ const char* EngineName(Engine engine);
 // What channels have done.
 struct FileStatistics {
   Engine engine = Engine::kAuto;
-  std::array<uint64_t, 5> requests = {};  // by BlockOp; taken, not necessarily done
+  // By BlockOp; taken and not recalled, not necessarily done.
+  std::array<uint64_t, 5> requests = {};
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
   uint64_t errors = 0;           // requests that failed

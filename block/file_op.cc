@@ -128,8 +128,8 @@ FileOp::Next FileOp::Allocate(Zeroing how) {
   step_.kind = FileStep::Kind::kAllocate;
   step_.flags =
       FALLOC_FL_KEEP_SIZE | (how == Zeroing::kPunch ? FALLOC_FL_PUNCH_HOLE : FALLOC_FL_ZERO_RANGE);
-  step_.offset = request_->offset;
-  step_.length = total_;
+  step_.offset = request_->offset + done_;
+  step_.length = std::min(total_ - done_, kMostAllocated);
   return Next::kStep;
 }
 
@@ -184,7 +184,10 @@ FileOp::Next FileOp::AdvanceSync(int64_t result) {
 }
 
 FileOp::Next FileOp::AdvanceAllocation(int64_t result) {
-  if (result >= 0) return SyncOrDone();
+  if (result >= 0) {
+    done_ += step_.length;
+    return done_ < total_ ? Allocate(zeroing_) : SyncOrDone();
+  }
   FileTarget& target = context_->target;
   const bool punch = zeroing_ == Zeroing::kPunch;
   if (IsUnsupported(result)) {
@@ -210,7 +213,9 @@ FileOp::Next FileOp::Sync() {
 FileOp::Next FileOp::Done(int result) {
   result_ = result;
   FileCounters& counters = context_->counters;
-  if (result < 0) {
+  if (result == -ECANCELED) {
+    counters.requests[static_cast<size_t>(request_->op)].Subtract();  // somebody else may have it
+  } else if (result < 0) {
     counters.errors.Add();
   } else if (request_->op == BlockOp::kRead) {
     counters.bytes_read.Add(total_);
@@ -241,14 +246,18 @@ FileOp::Next FileOp::PrepareTransfer() {
   if (writes_zeroes_) {
     PrepareZeroes();
   } else if (bounced_) {
-    step_.length = std::min<uint64_t>(total_ - done_, BouncePool::kBufferSize);
+    step_.length = std::min({total_ - done_, uint64_t{BouncePool::kBufferSize}, MostAStep()});
     step_.vector_count = 1;
     inline_vectors_[0] = {.iov_base = bounce_, .iov_len = step_.length};
-    if (writing()) CopyBounced(step_.length);
   } else {
     PrepareVectors();
   }
   return Next::kStep;
+}
+
+// As late as can be: it takes time, and is for nothing if the request is recalled.
+void FileOp::Load() {
+  if (bounced_ && writing()) CopyBounced(step_.length);
 }
 
 void FileOp::PrepareVectors() {
@@ -261,9 +270,12 @@ void FileOp::PrepareVectors() {
   }
   step_.vector_count = 0;
   step_.length = 0;
+  const uint64_t most = MostAStep();
   uint32_t skip = cursor_.skip;
-  for (size_t i = cursor_.segment; i < segments.size() && step_.vector_count < room; ++i) {
-    const uint32_t length = segments[i].length - skip;
+  for (size_t i = cursor_.segment;
+       i < segments.size() && step_.vector_count < room && step_.length < most; ++i) {
+    const auto length =
+        static_cast<uint32_t>(std::min<uint64_t>(segments[i].length - skip, most - step_.length));
     if (length != 0) {
       step_.vectors[step_.vector_count++] = {.iov_base = segments[i].host + skip,
                                              .iov_len = length};
@@ -274,7 +286,7 @@ void FileOp::PrepareVectors() {
 }
 
 void FileOp::PrepareZeroes() {
-  uint64_t left = total_ - done_;
+  uint64_t left = std::min(total_ - done_, MostAStep());
   step_.vector_count = 0;
   step_.length = 0;
   for (iovec& vector : inline_vectors_) {

@@ -3,13 +3,15 @@
 //
 // It submits short transfers again from where they stopped, reads zeroes past the end of the file,
 // repeats after EINTR and EAGAIN, copies through aligned memory where O_DIRECT asks for it, makes
-// writes, discards and zeroes durable, and does without hole punching where there is none.
+// writes, discards and zeroes durable, and does without hole punching where there is none. What is
+// large goes in parts, so that no step takes long.
 //
 // Threads: the channel's. Nothing is allocated in the steady state.
 // Source: preadv2(2), fallocate(2), open(2) under O_DIRECT.
 #pragma once
 
 #include <array>
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <sys/uio.h>
@@ -42,6 +44,10 @@ int64_t PerformStep(int fd, const FileStep& step);
 struct FileOpContext {
   FileTarget& target;
   FileCounters& counters;
+  // A transfer of more bytes than these goes in parts, of at most so many: a multiple of what O_DIRECT
+  // asks for, which may change at any time.
+  uint64_t bulk_bytes = UINT64_MAX;
+  uint64_t most_a_part = UINT64_MAX;
   OpMemory memory = {};
 };
 
@@ -60,11 +66,17 @@ class FileOp {
   Next Start(BlockRequest& request, FileOpContext& context);
   Next Resume();
   Next Advance(int64_t result);
+  // Instead of the step.
+  Next GiveUp() { return Done(-ECANCELED); }
+  // Before the step is begun: what it writes is in place.
+  void Load();
   // Gives back what it took: whether that was a bounce buffer. After kDone; it may Start again.
   bool Release();
 
   const FileStep& step() const { return step_; }
   BlockRequest& request() const { return *request_; }
+  // Whether it is a transfer in parts.
+  bool bulk() const { return total_ > context_->bulk_bytes; }
   int result() const { return result_; }
 
   // For whoever has the operation at the moment.
@@ -75,11 +87,14 @@ class FileOp {
  private:
   enum class Zeroing : uint8_t { kPunch, kZeroRange, kWrite };
   static constexpr size_t kInlineVectors = 8;
+  // Of fallocate, which holds up all writes of the file: on tmpfs some 50 ms a GiB.
+  static constexpr uint64_t kMostAllocated = uint64_t{256} << 20;
 
   Next StartTransfer();
   Next StartFlush();
   Next StartAllocation();
   Next PrepareTransfer();
+  uint64_t MostAStep() const { return bulk() ? context_->most_a_part : total_; }
   void PrepareVectors();
   void PrepareZeroes();
   Next AdvanceTransfer(int64_t result);

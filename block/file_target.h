@@ -21,16 +21,13 @@ namespace ringside {
 // Which reads and writes the I/O thread may do itself, as they cannot wait for a storage.
 enum class InlineIo : uint8_t {
   kNever,
-  kCached,  // with RWF_NOWAIT: what the page cache has
+  kCached,  // reads, with RWF_NOWAIT, of what the page cache has
   kMemory,  // all: the file system has no storage
 };
 
 struct FileTarget {
   // Gives the lock back.
   ~FileTarget();
-  std::atomic<bool>& has_nowait(BlockOp op) {
-    return op == BlockOp::kRead ? has_nowait_reads : has_nowait_writes;
-  }
 
   UniqueFd fd;
   uint64_t size = 0;
@@ -46,8 +43,7 @@ struct FileTarget {
   // them, and not to have seen one yet costs a system call that fails.
   std::atomic<bool> has_punch_hole{true};
   std::atomic<bool> has_zero_range{true};
-  std::atomic<bool> has_nowait_reads{true};
-  std::atomic<bool> has_nowait_writes{true};
+  std::atomic<bool> has_nowait{true};
   // Steps of fallocate under way: a write would wait for them, on tmpfs some 50 ms a GiB.
   std::atomic<int> allocating{0};
   // The error of a flush that failed in the page cache: the kernel has forgotten which pages did

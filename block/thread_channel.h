@@ -18,7 +18,7 @@ class ThreadChannel final : public FileChannel, private WorkerClient::Receiver {
     Op* next_free = nullptr;
   };
 
-  void SubmitToEngine(BlockRequest& request) override { Begin(ops_.Take(), request); }
+  void SubmitToEngine(BlockRequest& request) override { Start(ops_.Take(), request); }
   void Issue(FileOp& op) override { workers_.Do(op); }
   void Recycle(FileOp& op) override { ops_.Give(static_cast<Op&>(op)); }
   void StepDone(FileOp& op, int64_t result) override { FileChannel::StepDone(op, result); }

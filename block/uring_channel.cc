@@ -14,7 +14,7 @@ UringChannel::~UringChannel() {
 }
 
 void UringChannel::SubmitToEngine(BlockRequest& request) {
-  Begin(ops_.Take([this](Op& op) { op.channel = this; }), request);
+  Start(ops_.Take([this](Op& op) { op.channel = this; }), request);
 }
 
 void UringChannel::Issue(FileOp& op) {
@@ -26,11 +26,15 @@ void UringChannel::Issue(FileOp& op) {
 
 void UringChannel::PushWaiting() {
   while (FileOp* op = waiting_.front()) {
-    if (!Push(static_cast<Op&>(*op))) {
+    if (op->request().recalled()) {
+      waiting_.Pop();
+      StepFailed(*op, -ECANCELED);
+    } else if (!Push(static_cast<Op&>(*op))) {
       io_thread().AtSubmit(retry_);  // for the next turn
       return;
+    } else {
+      waiting_.Pop();
     }
-    waiting_.Pop();
   }
 }
 

@@ -20,6 +20,8 @@ class UringChannel final : public FileChannel {
                                                               FileCounters& counters);
   ~UringChannel() override;
 
+  void Cancel() override { ring_.CancelFile(file_); }
+
  private:
   struct Op final : FileOp, UringOp {
     void Complete(int32_t result) override { channel->StepDone(*this, result); }

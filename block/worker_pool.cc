@@ -78,7 +78,7 @@ void WorkerPool::Work() {
     if (op == nullptr) break;
     --waiting_count_;
     mutex_.unlock();
-    op->step_result = PerformStep(fd_, op->step());
+    op->step_result = op->request().recalled() ? -ECANCELED : PerformStep(fd_, op->step());
     op->client->Finished(*op);
     mutex_.lock();
   }

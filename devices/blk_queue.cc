@@ -25,31 +25,46 @@ BlkQueue::BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t feature
       queue_(parts.memory, RingLayout(setup, features)),
       slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * setup.size)),
       done_(parts.trace != nullptr ? TracedDone : Done) {
+  source = this;
   if (parts.trace != nullptr) parts.trace->Restart();
   ReportIfBroken();
 }
 
-// Neither thread has anything of it in flight, so the ring's state is all there is to take over; a
-// trace has no request under way either, and goes on.
-BlkQueue::BlkQueue(const Parts& parts, const BlkQueue& before)
+// Neither thread has anything of it in flight.
+BlkQueue::BlkQueue(const Parts& parts, BlkQueue& before)
     : Source(before.wake_fd()),
       parts_(parts),
       call_(before.call_),
       queue_(before.queue_),
-      slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * before.queue_.size())),
-      done_(before.done_) {}
+      slots_(std::move(before.slots_)),
+      segment_blocks_(std::move(before.segment_blocks_)),
+      free_segments_(std::move(before.free_segments_)),
+      done_(before.done_) {
+  source = this;
+  before.recalled_.TakeEach([this](BlockRequest& request) { recalled_.Push(request); });
+}
+
+void BlkQueue::Recall() {
+  closing_ = true;
+  recalls.store(true, std::memory_order_relaxed);
+}
 
 void BlkQueue::Stop() {
   stopped_ = true;
+  Recall();
 }
 
 void BlkQueue::Leave() {
   leaving_ = true;
+  Recall();
   queue_.EnableNotify();  // as whoever it is attached to next expects
 }
 
 BlkQueue::Slot& BlkQueue::SlotAt(uint16_t head) {
-  return *new (&slots_[sizeof(Slot) * head]) Slot;
+  Slot& slot = *new (&slots_[sizeof(Slot) * head]) Slot;
+  slot.owner = this;  // here, where it costs no more than the null pointer would
+  slot.done = done_;
+  return slot;
 }
 
 void BlkQueue::Run() {
@@ -65,6 +80,30 @@ void BlkQueue::Run() {
   }
   if (parts_.trace != nullptr) parts_.io_thread.BeforeSubmit(parts_.trace->submitted_hook());
   ReportIfBroken();
+}
+
+inline void BlkQueue::HandOver(Slot& slot) {
+  parts_.stats.in_flight.Add();
+  parts_.io_thread.RequestBegins();
+  parts_.channel.Submit(slot);
+}
+
+// Inlined, which spares what goes through here a dozen instructions.
+[[gnu::always_inline]] inline void BlkQueue::Submit(Slot& slot, const BlkParse& parse) {
+  slot.status_byte = parse.status_byte;
+  slot.written = parse.written;
+  slot.many_segments = parse.data.size() > kInlineSegments ? PopSegments() : nullptr;
+  Segment* segments = slot.many_segments != nullptr ? slot.many_segments : slot.few_segments.data();
+  if (parse.data.size() == 1) {
+    *segments = parse.data.front();  // by far the most: saves the call of memmove
+  } else {
+    std::ranges::copy(parse.data, segments);
+  }
+  slot.segments = {segments, parse.data.size()};
+  // Flushes are left alone: what was written before the driver asked for write-through needs them.
+  slot.durable = slot.op != BlockOp::kRead && slot.op != BlockOp::kFlush &&
+                 !parts_.write_back.load(std::memory_order_relaxed);
+  HandOver(slot);
 }
 
 void BlkQueue::Take(DescriptorChain chain) {
@@ -88,52 +127,46 @@ void BlkQueue::Take(DescriptorChain chain) {
   }
 }
 
-void BlkQueue::Submit(Slot& slot, const BlkParse& parse) {
-  slot.queue = this;
-  slot.status_byte = parse.status_byte;
-  slot.written = parse.written;
-  slot.many_segments = parse.data.size() > kInlineSegments ? PopSegments() : nullptr;
-  Segment* segments = slot.many_segments != nullptr ? slot.many_segments : slot.few_segments.data();
-  if (parse.data.size() == 1) {
-    *segments = parse.data.front();  // by far the most: saves the call of memmove
-  } else {
-    std::ranges::copy(parse.data, segments);
-  }
-  slot.segments = {segments, parse.data.size()};
-  // Flushes are left alone: what was written before the driver asked for write-through needs them.
-  slot.durable = slot.op != BlockOp::kRead && slot.op != BlockOp::kFlush &&
-                 !parts_.write_back.load(std::memory_order_relaxed);
-  slot.done = done_;
-  ++submitted_;
-  parts_.io_thread.RequestBegins();
-  parts_.channel.Submit(slot);
+void BlkQueue::Resume() {
+  if (parts_.trace != nullptr) parts_.io_thread.BeforeSubmit(parts_.trace->submitted_hook());
+  recalled_.TakeEach([this](BlockRequest& request) {
+    Slot& slot = static_cast<Slot&>(request);
+    slot.owner = this;
+    if (parts_.trace != nullptr) TraceSubmitted(slot.chain.head());
+    HandOver(slot);
+  });
 }
 
 void BlkQueue::Done(BlockRequest& request) {
-  Slot& slot = static_cast<Slot&>(request);
-  slot.queue->Complete(slot);
+  static_cast<BlkQueue&>(*request.owner).Complete(static_cast<Slot&>(request));
 }
 
 void BlkQueue::TracedDone(BlockRequest& request) {
   Slot& slot = static_cast<Slot&>(request);
-  slot.queue->parts_.trace->Completed(slot.chain.head());
-  slot.queue->Complete(slot);
+  BlkQueue& queue = static_cast<BlkQueue&>(*request.owner);
+  if (!request.recalled() || request.result != -ECANCELED) {
+    queue.parts_.trace->Completed(slot.chain.head());
+  }
+  queue.Complete(slot);
 }
 
 void BlkQueue::Complete(Slot& slot) {
-  --submitted_;
+  parts_.stats.in_flight.Subtract();
   parts_.io_thread.RequestEnds();
+  if (closing_ && (stopped_ || slot.result == -ECANCELED)) return CompleteLast(slot);
   if (slot.many_segments != nullptr) PushSegments(slot.many_segments);
-  if (stopped_) {
-    if (idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
-    return;
-  }
   BlkStatus status = BlkStatus::kOk;
   if (slot.result != 0) {
     parts_.stats.errors.Add();
     status = slot.result == -EOPNOTSUPP ? BlkStatus::kUnsupported : BlkStatus::kIoError;
   }
   Answer(std::move(slot.chain), slot.status_byte, status, slot.written);
+}
+
+// Of a queue that stops, or one that was recalled for the next thread to begin anew.
+[[gnu::noinline]] void BlkQueue::CompleteLast(Slot& slot) {
+  if (!stopped_) recalled_.Push(slot);
+  if (idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
 }
 
 void BlkQueue::Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus status,
@@ -188,9 +221,13 @@ void BlkQueue::TraceTaken(uint16_t head, const BlkParse& parse, const BlockReque
     case BlkParse::Kind::kComplete:
       return trace.AnswerNow(head);
     case BlkParse::Kind::kSubmit:
-      if (parts_.channel.hands_over_at_once()) return trace.SubmitNow(head);
-      return trace.SubmitLater(head);
+      return TraceSubmitted(head);
   }
+}
+
+void BlkQueue::TraceSubmitted(uint16_t head) {
+  if (parts_.channel.hands_over_at_once()) return parts_.trace->SubmitNow(head);
+  return parts_.trace->SubmitLater(head);
 }
 
 [[gnu::noinline]] Segment* BlkQueue::PopSegments() {

@@ -13,6 +13,7 @@
 
 #include "base/counter.h"
 #include "block/block_device.h"
+#include "block/fifo.h"
 #include "devices/blk_request.h"
 #include "devices/latency_trace.h"
 #include "devices/virtio_device.h"
@@ -28,6 +29,7 @@ struct BlkQueueStats {
   Counter errors;      // requests answered with an error
   Counter batches;     // publications of the used ring
   Counter interrupts;  // publications that signalled; the others were suppressed by the driver
+  Counter in_flight;            // no count: requests the channel has now
   Counter kicks_on, kicks_off;  // how often the driver was asked to kick, and not to
 
   uint64_t requests() const {
@@ -35,7 +37,7 @@ struct BlkQueueStats {
   }
 };
 
-class BlkQueue final : public Source {
+class BlkQueue final : public Source, private RequestOwner {
  public:
   struct Parts {
     const GuestMemory& memory;
@@ -51,14 +53,16 @@ class BlkQueue final : public Source {
 
   BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t features);
   // Goes on, on another thread, where `before` has left off: Leave was called and it became idle.
-  BlkQueue(const Parts& parts, const BlkQueue& before);
+  // What was recalled then is taken over; Resume begins it anew.
+  BlkQueue(const Parts& parts, BlkQueue& before);
 
-  // Takes nothing more and shows the guest nothing more.
+  // Takes nothing more, shows the guest nothing more, and recalls what it has submitted.
   void Stop();
-  // For one that is detached: takes nothing more, still shows the guest what completes, and asks
-  // for kicks. The idle hook is queued with the last completion.
+  // For one that is detached: takes nothing more, recalls what it has submitted, still shows the
+  // guest what completes, and asks for kicks. The idle hook is queued with the last completion.
   void Leave();
-  bool idle() const { return submitted_ == 0; }
+  void Resume();
+  bool idle() const { return parts_.stats.in_flight.Get() == 0; }
 
   bool HasWork() override { return !stopped_ && queue_.HasWork(); }
   void Run() override;
@@ -76,7 +80,6 @@ class BlkQueue final : public Source {
   static constexpr size_t kBatch = 32;
 
   struct Slot : BlockRequest {
-    BlkQueue* queue;
     DescriptorChain chain;
     std::byte* status_byte;
     uint32_t written;
@@ -84,13 +87,17 @@ class BlkQueue final : public Source {
     std::array<Segment, kInlineSegments> few_segments;
   };
 
+  void Recall();
   Slot& SlotAt(uint16_t head);
   void Take(DescriptorChain chain);
   void TraceTaken(uint16_t head, const BlkParse& parse, const BlockRequest& request);
+  void TraceSubmitted(uint16_t head);
   void Submit(Slot& slot, const BlkParse& parse);
+  void HandOver(Slot& slot);
   static void Done(BlockRequest& request);
   static void TracedDone(BlockRequest& request);
   void Complete(Slot& slot);
+  void CompleteLast(Slot& slot);
   void Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus status, uint32_t written);
   void Publish();
   void Count(const BlkParse& parse, const BlockRequest& request);
@@ -102,15 +109,16 @@ class BlkQueue final : public Source {
   const InterruptLine& call_;
   Virtqueue queue_;
   // Slots by head, each made anew for its request.
-  const std::unique_ptr<std::byte[]> slots_;
+  std::unique_ptr<std::byte[]> slots_;
+  Fifo<BlockRequest> recalled_;  // of a queue that leaves
   ChainBuffers buffers_;  // of the chain at hand
   std::vector<std::unique_ptr<Segment[]>> segment_blocks_;
   std::vector<Segment*> free_segments_;
   HookTo<BlkQueue, &BlkQueue::Publish> publish_hook_{*this};
   void (*const done_)(BlockRequest&);  // traced or not
-  size_t submitted_ = 0;               // requests the channel has
   bool stopped_ = false;
   bool leaving_ = false;
+  bool closing_ = false;  // either; as RequestOwner::recalls, for this thread
 };
 
 }  // namespace ringside

@@ -7,8 +7,7 @@
 namespace ringside {
 
 BlkPart::~BlkPart() {
-  if (channel_ == nullptr) return;
-  io_thread_.Post(close_);
+  io_thread_.Post(close_);  // behind all other tasks of this
   closed_.Wait();
 }
 
@@ -16,6 +15,10 @@ absl::Status BlkPart::OpenChannel() {
   if (channel_ != nullptr) return absl::OkStatus();
   RINGSIDE_ASSIGN_OR_RETURN(channel_, disk_.Open(io_thread_));
   return absl::OkStatus();
+}
+
+void BlkPart::CancelHere() {
+  if (channel_ != nullptr) channel_->Cancel();
 }
 
 void BlkPart::Close() {
@@ -182,7 +185,11 @@ void MovableQueue::Arrive() {
     queue_ = std::make_unique<BlkQueue>(PartsOn(here), *queue_);
     const absl::Status status = here.io_thread().Attach(*queue_, Phase::kSubmit);
     if (!status.ok() && TurnBack(status)) return;
-    if (!status.ok()) events_->NeedsReset(Message(status));
+    if (status.ok()) {
+      queue_->Resume();
+    } else {
+      events_->NeedsReset(Message(status));
+    }
   }
   EndMove(refused_);
 }

@@ -1,10 +1,10 @@
 // A request queue of a virtio-blk device over the device's life: which I/O thread serves it, and
 // its way from one to another, also in the middle of I/O.
 //
-// A move: the new thread opens its channel; the old one takes nothing more, shows what completes,
-// and hands over when nothing is in flight; the new one goes on where the ring was. What the guest
-// made available meanwhile is found by the look that every source gets in the turn it is attached
-// in.
+// A move: the new thread opens its channel; the old one takes nothing more, recalls what the channel
+// has, shows what completes all the same, and hands over when nothing is in flight; the new one
+// begins anew what was recalled, and goes on where the ring was. What the guest made available
+// meanwhile is found by the look that every source gets in the turn it is attached in.
 //
 // Each step is a task on the thread it concerns. Which step may follow is decided under the lock,
 // and posted under it: so tasks reach a thread in the order of the decisions, and a reset finds the
@@ -38,14 +38,18 @@ class BlkPart {
   IoThread& io_thread() const { return io_thread_; }
   absl::Status OpenChannel();
   BlockChannel& channel() { return *channel_; }
+  // Any thread: the channel, if there is one, is told that the machine is over.
+  void Cancel() { io_thread_.Post(cancel_); }
 
  private:
   void Close();
+  void CancelHere();
 
   BlockDevice& disk_;
   IoThread& io_thread_;
   std::unique_ptr<BlockChannel> channel_;
   TaskTo<BlkPart, &BlkPart::Close> close_{*this};
+  TaskTo<BlkPart, &BlkPart::CancelHere> cancel_{*this};
   Event closed_;
 };
 

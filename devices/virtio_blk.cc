@@ -88,6 +88,17 @@ void VirtioBlk::MoveQueue(uint16_t queue, IoThread& to, MovableQueue::MoveDone d
   queues_[queue]->MoveTo(PartOn(to), std::move(done));
 }
 
+void VirtioBlk::Cancel() {
+  const MutexLock lock(mutex_);
+  for (const auto& part : parts_) part->Cancel();
+}
+
+uint64_t VirtioBlk::in_flight() const {
+  uint64_t sum = 0;
+  for (const BlkQueueStats& stats : stats_) sum += stats.in_flight.Get();
+  return sum;
+}
+
 uint64_t VirtioBlk::features() const {
   uint64_t features = kVirtioRingIndirectDesc | kVirtioRingEventIdx | kSegMax | kBlkSize | kFlush |
                       kTopology | kConfigWce;

@@ -41,6 +41,10 @@ class VirtioBlk final : public VirtioDevice, private MovableQueue::Owner {
   // Has `to` serve the queue, in the middle of I/O, too; nothing is lost or done twice. What is in
   // flight is waited for: however long the storage takes. See MovableQueue::MoveTo for `done`.
   void MoveQueue(uint16_t queue, IoThread& to, MovableQueue::MoveDone done);
+  // Once a reset has begun, which is the last: see BlockChannel::Cancel. Any thread.
+  void Cancel();
+  // Requests that the block device has now. Any thread.
+  uint64_t in_flight() const;
   // See MovableQueue::io_thread.
   IoThread& io_thread(uint16_t queue) const { return queues_[queue]->io_thread(); }
   // As MovableQueue::KickTaken.

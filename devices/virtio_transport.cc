@@ -174,12 +174,17 @@ void VirtioTransport::ResetRegisters() {
 
 void VirtioTransport::ResetAndWait() {
   SetStatus(0);
-  std::shared_ptr<Event> done;
-  {
-    const MutexLock lock(mutex_);
-    done = reset_done_;
-  }
-  if (done != nullptr) done->Wait();
+  if (const auto done = ResetUnderWay(); done != nullptr) done->Wait();
+}
+
+bool VirtioTransport::ResetEnds(absl::Duration limit) {
+  const auto done = ResetUnderWay();
+  return done == nullptr || done->WaitFor(limit);
+}
+
+std::shared_ptr<Event> VirtioTransport::ResetUnderWay() const {
+  const MutexLock lock(mutex_);
+  return reset_done_;
 }
 
 void VirtioTransport::NeedsReset(std::string_view why) {

@@ -110,6 +110,8 @@ class VirtioTransport final : private VirtioEvents {
 
   // Resets as a driver would, or joins a reset that is under way, and waits for its end.
   void ResetAndWait();
+  // Whether no reset is under way, or it ends within the limit.
+  bool ResetEnds(absl::Duration limit);
 
  private:
   // What a queue has for good; its registers are in queues_.
@@ -129,6 +131,7 @@ class VirtioTransport final : private VirtioEvents {
   // Returns whether the device has to be reset first; the rest is FinishReset's.
   bool BeginReset() ABSL_LOCKS_EXCLUDED(mutex_);
   void FinishReset() ABSL_LOCKS_EXCLUDED(mutex_);
+  std::shared_ptr<Event> ResetUnderWay() const;  // null: none
   void ResetRegisters() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Returns whether the device has to be activated.
   bool AddStatus(uint8_t bits) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

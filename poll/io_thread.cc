@@ -120,6 +120,16 @@ void IoThread::RunSources(Phase phase) {
   }
 }
 
+bool IoThread::IsShared(const Source* one) const {
+  constexpr uint64_t kLately = 256;  // turns
+  const uint64_t turn = stats_.turns.Get();
+  const Source* source = sources_[static_cast<int>(Phase::kSubmit)];
+  for (; source != nullptr; source = source->next_) {
+    if (source != one && turn - source->last_work_turn_ < kLately) return true;
+  }
+  return false;
+}
+
 absl::Status IoThread::Attach(Source& source, Phase phase) {
   if (uring_ != nullptr) {
     uring_->Watch(source.wake_fd_, &source);

@@ -153,6 +153,9 @@ class IoThread {
   // Requests that are on their way to where the bytes are: what the thread waits for depends on it.
   void RequestBegins() { ++in_flight_; }
   void RequestEnds() { --in_flight_; }
+  // Whether a source of new work other than `one` has had some lately, so that each turn should be
+  // short. A look at each of them.
+  bool IsShared(const Source* one) const;
   // Null unless they are traced. Holds those that a policy planned.
   const WaitTrace* waits() const { return wait_trace_.get(); }
   // How it waits and why. That of a thread that never looks is empty.

@@ -129,6 +129,13 @@ void Uring::UnregisterFile(int index) {
   free_files_.push_back(index);
 }
 
+void Uring::CancelFile(int index) {
+  io_uring_sqe* entry = NextEntry();
+  if (entry == nullptr) return;  // it ends by itself, later
+  io_uring_prep_cancel_fd(entry, index, IORING_ASYNC_CANCEL_ALL | IORING_ASYNC_CANCEL_FD_FIXED);
+  entry->user_data = kNobody;
+}
+
 // By its plain descriptor: until Linux 6.13 a registered file that an operation holds, as a watch
 // does for good, keeps every file that is unregistered later from being released.
 void Uring::Watch(int eventfd, EventfdListener* listener) {

@@ -3,12 +3,10 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <csignal>
 #include <cstdio>
 #include <fcntl.h>
 #include <fstream>
 #include <poll.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -16,6 +14,7 @@
 #include "base/status.h"
 #include "tools/cpu_affinity_option.h"
 #include "tools/disk_option.h"
+#include "tools/end_signals.h"
 #include "tools/exit_codes.h"
 #include "tools/iothread_option.h"
 #include "tools/latency_file.h"
@@ -174,34 +173,6 @@ bool WriteTraces(const std::vector<QueueLatencies>& latencies,
   return written;
 }
 
-// Signals that ask the command to end arrive as reads of a descriptor; there is no handler.
-class EndSignals {
- public:
-  EndSignals() {
-    sigemptyset(&set_);
-    for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) sigaddset(&set_, signal);
-    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
-    fd_ = UniqueFd(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  int fd() const { return fd_.get(); }
-  int Take() const {
-    signalfd_siginfo info;
-    return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo)
-                                                              : 0;
-  }
-  // Ends the process as the signal would have by itself.
-  [[noreturn]] void Deliver(int signal) const {
-    std::signal(signal, SIG_DFL);
-    pthread_sigmask(SIG_UNBLOCK, &set_, nullptr);
-    raise(signal);
-    _exit(128 + signal);
-  }
-
- private:
-  sigset_t set_;
-  UniqueFd fd_;
-};
-
 void WarnIfRing0IsInterpreted(const Logger& log) {
   const absl::StatusOr<Kvm> kvm = Kvm::Open();
   if (!kvm.ok()) return;
@@ -266,6 +237,37 @@ void PrintExplanations(const MachineStatistics& statistics,
   std::fputs(text.c_str(), stderr);
 }
 
+// To open a slow server may take a while: a signal ends it and the process, whose terminal and files
+// are as they were.
+absl::StatusOr<std::unique_ptr<Machine>> CreateMachine(const MachineConfig& config,
+                                                       const EndSignals& signals) {
+  absl::StatusOr<std::unique_ptr<Machine>> machine;
+  RINGSIDE_RETURN_IF_ERROR(signals.Attend([&] { machine = Machine::Create(config); },
+                                          [&](int signal) { signals.Deliver(signal); }));
+  return machine;
+}
+
+// What is left of a run.
+struct Results {
+  MachineEnd end;
+  int64_t first_run_ns = 0;
+  MachineStatistics statistics;
+  std::vector<IoThreadExplanation> explanations;
+  std::vector<QueueLatencies> latencies;
+  std::vector<IoThreadWaits> waits;
+};
+
+Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) {
+  Results results;
+  results.end = machine->Wait();
+  results.first_run_ns = machine->first_run_ns();
+  results.statistics = machine->Statistics();
+  if (!options.explain.empty()) results.explanations = machine->Explain();
+  results.latencies = machine->Latencies();
+  results.waits = machine->Waits();
+  return results;
+}
+
 int Fail(const absl::Status& status, LogSink& log) {
   log.Log(Severity::kError, Message(status));
   return ExitCodeOf(status);
@@ -274,6 +276,7 @@ int Fail(const absl::Status& status, LogSink& log) {
 }  // namespace
 
 int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
+  const EndSignals signals;
   const Logger log(&sink);
   absl::StatusOr<MachineConfig> config = MakeConfig(options);
   if (!config.ok()) return Fail(config.status(), sink);
@@ -283,39 +286,43 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   if (!traces.ok()) return Fail(traces.status(), sink);
   config->log = &sink;
   config->console = serial->config;
-
-  const EndSignals signals;
-  std::unique_ptr<RawTerminal> terminal;
-  if (serial->on_stdio && isatty(STDIN_FILENO)) {
-    terminal = RawTerminal::Enter(STDIN_FILENO);
-    if (terminal == nullptr) config->console.input_fd = -1;  // in the background
+  const bool on_terminal = serial->on_stdio && isatty(STDIN_FILENO);
+  const bool is_ours = on_terminal && RawTerminal::IsOurs(STDIN_FILENO);
+  if (on_terminal) {
+    if (!is_ours) config->console.input_fd = -1;  // in the background
     config->console.detach_key = kDetachKey;
   }
 
-  absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(*config);
+  absl::StatusOr<std::unique_ptr<Machine>> machine = CreateMachine(*config, signals);
   if (!machine.ok()) return Fail(machine.status(), sink);
+  std::unique_ptr<RawTerminal> terminal;
+  if (is_ours) terminal = RawTerminal::Enter(STDIN_FILENO);
   if (absl::Status status = (*machine)->Start(); !status.ok()) return Fail(status, sink);
   const uint64_t resident = options.timing ? ResidentBeyondGuest() : 0;
 
-  const int signal = WaitForEnd(**machine, signals, log);
+  int signal = WaitForEnd(**machine, signals, log);
   if (signal != 0) (*machine)->Stop();
-  const MachineEnd end = (*machine)->Wait();
-  const int64_t first_run_ns = (*machine)->first_run_ns();
-  const MachineStatistics statistics = (*machine)->Statistics();
-  std::vector<IoThreadExplanation> explanations;
-  if (!options.explain.empty()) explanations = (*machine)->Explain();
-  const std::vector<QueueLatencies> latencies = (*machine)->Latencies();
-  const std::vector<IoThreadWaits> waits = (*machine)->Waits();
-  machine->reset();
+  // The machine's end may take as long as its storage does.
   terminal.reset();
-  if (!end.detail.empty()) log.Log(Severity::kError, "%s", end.detail);
-  if (end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
-  if (options.timing) PrintTiming(start_ns, first_run_ns, resident);
-  if (!options.stats.empty()) PrintStatistics(statistics, options.stats);
-  if (!options.explain.empty()) PrintExplanations(statistics, explanations, options.explain);
-  const bool traced = WriteTraces(latencies, waits, *traces, log);
+  Results results;
+  const absl::Status ended = signals.Attend(
+      [&] { results = EndMachine(*std::move(machine), options); },
+      [&](int another) {
+        if (signal != 0) signals.Deliver(another);
+        signal = another;
+      });
+  if (!ended.ok()) return Fail(ended, sink);
+
+  if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);
+  if (results.end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
+  if (options.timing) PrintTiming(start_ns, results.first_run_ns, resident);
+  if (!options.stats.empty()) PrintStatistics(results.statistics, options.stats);
+  if (!options.explain.empty()) {
+    PrintExplanations(results.statistics, results.explanations, options.explain);
+  }
+  const bool traced = WriteTraces(results.latencies, results.waits, *traces, log);
   if (signal != 0) signals.Deliver(signal);
-  return traced ? ExitCodeOf(end.kind) : kExitFailure;
+  return traced ? ExitCodeOf(results.end.kind) : kExitFailure;
 }
 
 }  // namespace ringside

@@ -25,9 +25,13 @@ void RestoreAndCrash(int signal) {
 
 }  // namespace
 
+// In the background a change of the terminal would stop us (SIGTTOU).
+bool RawTerminal::IsOurs(int fd) {
+  return isatty(fd) && tcgetpgrp(fd) == getpgrp();
+}
+
 std::unique_ptr<RawTerminal> RawTerminal::Enter(int fd) {
-  // In the background a change of the terminal would stop us (SIGTTOU).
-  if (tcgetattr(fd, &saved) != 0 || tcgetpgrp(fd) != getpgrp()) return nullptr;
+  if (!IsOurs(fd) || tcgetattr(fd, &saved) != 0) return nullptr;
   termios raw = saved;
   cfmakeraw(&raw);
   raw.c_oflag |= OPOST;  // our own lines still end in a line feed alone

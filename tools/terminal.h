@@ -11,7 +11,9 @@ namespace ringside {
 
 class RawTerminal {
  public:
-  // Null if `fd` is no terminal, or not ours to change (we are in the background).
+  // Whether it can be changed: not if `fd` is no terminal, nor while we are in the background.
+  static bool IsOurs(int fd);
+  // Null if it is not.
   static std::unique_ptr<RawTerminal> Enter(int fd);
   ~RawTerminal();
   RawTerminal(const RawTerminal&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
 
@@ -10,6 +11,7 @@ namespace {
 
 // What the bus has room for, beside the host bridge and the entropy device.
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
+constexpr absl::Duration kStopPatience = absl::Seconds(1);
 constexpr char kNullName[] = "null";
 constexpr char kNvmeEngine[] = "nvme";
 constexpr char kPassthroughEngine[] = "uring_cmd";
@@ -192,9 +194,28 @@ absl::Status Disks::SetPoll(const std::string& io_thread, const PollConfig& poll
 }
 
 void Disks::Stop() {
+  // All before any is waited for.
+  for (const Disk& disk : disks_) {
+    if (disk.pci == nullptr) continue;
+    disk.pci->transport().SetStatus(0);
+    disk.blk->Cancel();
+  }
+  const absl::Time patience_ends = absl::Now() + kStopPatience;
+  for (const Disk& disk : disks_) {
+    if (disk.pci == nullptr) continue;
+    VirtioTransport& transport = disk.pci->transport();
+    if (!transport.ResetEnds(patience_ends - absl::Now())) LogWaitingFor(disk);
+  }
   for (const Disk& disk : disks_) {
     if (disk.pci != nullptr) disk.pci->transport().ResetAndWait();
   }
+}
+
+void Disks::LogWaitingFor(const Disk& disk) const {
+  log_.Log(Severity::kWarning,
+           "%s (%s): its storage has %d requests and does not give them back; the machine ends when "
+           "it has (is the file system frozen, or the storage gone?)",
+           disk.name, PathOf(disk.config), disk.blk->in_flight());
 }
 
 // On the I/O thread, of the queues that it serves: it looks at their rings afterwards, once they

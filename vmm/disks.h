@@ -62,8 +62,9 @@ class Disks {
   absl::Status MoveQueue(size_t disk, uint16_t queue, const std::string& io_thread);
   absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll);
 
-  // Waits until no request is in flight any more. However long the host's storage takes: the kernel
-  // may still write into guest memory.
+  // Begins nothing new, cancels what it can, and waits until no request is in flight any more.
+  // However long the host's storage takes: the kernel may still write into guest memory. After
+  // a second the log names each disk that is waited for, once.
   void Stop();
   // Adds what is known here. Waits for a turn of each I/O thread.
   void Collect(MachineStatistics& statistics);
@@ -92,6 +93,7 @@ class Disks {
   absl::Status Add(const DiskConfig& config, uint32_t cpus, NvmeControllers& controllers);
   absl::Status OpenDevice(Disk& disk, NvmeControllers& controllers) const;
   absl::Status StartIoThreads(std::span<const DiskConfig> configs);
+  void LogWaitingFor(const Disk& disk) const;
   void TakeKicks(const IoThread& here);
   void CollectQueues(const Disk& disk, DiskStatistics& result) const;
 

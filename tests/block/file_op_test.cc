@@ -30,7 +30,8 @@ class FileOpTest : public ::testing::Test {
     target_.memory_alignment = target_.offset_alignment = unit;
   }
   // Transfers up to `limit` bytes of the step.
-  int64_t Transfer(const FileOp& op, uint64_t limit = ~uint64_t{0}) {
+  int64_t Transfer(FileOp& op, uint64_t limit = ~uint64_t{0}) {
+    op.Load();
     const FileStep& step = op.step();
     uint64_t moved = 0, sum = 0;
     for (unsigned i = 0; i < step.vector_count; ++i) {

@@ -203,7 +203,7 @@ class HoldingChannel final : public FileChannel {
   }
 
  private:
-  void SubmitToEngine(BlockRequest& request) override { Begin(ops_[next_++], request); }
+  void SubmitToEngine(BlockRequest& request) override { Start(ops_[next_++], request); }
   void Issue(FileOp& op) override { held_.push_back(&op); }
   void Recycle(FileOp&) override {}
 

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
@@ -123,6 +125,19 @@ int TerminalProcess::Wait() {
   while (ReadSome(0)) {
   }
   return status;
+}
+
+bool TerminalProcess::WaitForDeath() const {
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (absl::Now() < deadline) {
+    std::ifstream file(absl::StrCat("/proc/", pid_, "/stat"));
+    std::string stat;
+    std::getline(file, stat);
+    const size_t name_end = stat.rfind(')');
+    if (name_end == std::string::npos || stat.substr(name_end, 3) == ") Z") return true;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return false;
 }
 
 termios TerminalProcess::mode() const {

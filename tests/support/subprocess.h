@@ -31,6 +31,9 @@ class TerminalProcess {
   bool WaitFor(std::string_view text);
   // Waits for the end, at most ten seconds. Exit code, or 128 + signal.
   int Wait();
+  // Whether within ten seconds it is over but for threads that the kernel holds: a zombie, which
+  // Wait waits for.
+  bool WaitForDeath() const;
   // The terminal's mode now, and before the program ran.
   termios mode() const;
   const termios& initial_mode() const { return initial_mode_; }

@@ -84,6 +84,22 @@ class DelayedNullChannelTest : public ::testing::TestWithParam<Setting> {
   std::unique_ptr<TestDisk> disk_;
   uint64_t sleeps_ = 0;
 };
+TEST_P(DelayedNullChannelTest, ACancelledChannelWaitsForNothing) {
+  Start(NullDevice::kMaxLatencyNs);
+  testing::ChainedRequest first(1), second(1);
+  RunOn(io_thread(), [&] {
+    first.Begin(disk_->channel());
+    second.Begin(disk_->channel());
+    disk_->channel().Cancel();
+    EXPECT_FALSE(first.all_done.HasBeenNotified());
+  });
+  first.all_done.WaitOrAbort();
+  second.all_done.WaitOrAbort();
+  // Seen without a clock: what had waited its second would be done well.
+  EXPECT_EQ(first.result, -ECANCELED);
+  EXPECT_EQ(second.result, -ECANCELED);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     With, DelayedNullChannelTest,
     ::testing::Combine(::testing::Values(IoThread::Waiter::kEpoll, IoThread::Waiter::kUring),

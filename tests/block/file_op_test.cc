@@ -159,6 +159,35 @@ TEST_F(FileOpTest, ManySegmentsGoInBlocksOfVectors) {
   EXPECT_EQ(counters_.short_transfers.Get(), 0u);
 }
 
+TEST_F(FileOpTest, WhatIsLargeGoesInParts) {
+  context_.bulk_bytes = context_.most_a_part = 4096;
+  for (const uint32_t unit : {0u, 512u}) {
+    if (unit != 0) Direct(unit);
+    for (const bool write : {false, true}) {
+      // Aligned, or in need of a bounce buffer where access is direct.
+      for (const size_t skew : {0, 1}) {
+        TestRequest request(write ? BlockOp::kWrite : BlockOp::kRead, 1024, {512, 9728, 6144}, skew);
+        const std::string text(16384, write ? 'w' : '?');
+        EXPECT_EQ(Drive(op_, op_.Start(request.Set(text), context_), ~uint64_t{0}), 4);
+        EXPECT_EQ(op_.result(), 0);
+        EXPECT_EQ(request.Text(), content_.substr(1024, 16384));
+      }
+    }
+  }
+  EXPECT_EQ(counters_.short_transfers.Get(), 0u);
+  TestRequest small(BlockOp::kRead, 0, {2048, 2048});
+  EXPECT_EQ(Drive(op_, op_.Start(small, context_), ~uint64_t{0}), 1);
+}
+
+TEST_F(FileOpTest, ZeroesGoInPartsToo) {
+  context_.bulk_bytes = context_.most_a_part = 4096;
+  target_.has_punch_hole = target_.has_zero_range = false;
+  TestRequest zeroes(BlockOp::kWriteZeroes, 512);
+  zeroes.length = 10240;
+  EXPECT_EQ(Drive(op_, op_.Start(zeroes, context_), ~uint64_t{0}), 3);
+  EXPECT_EQ(content_.substr(512, 10240), std::string(10240, '\0'));
+}
+
 TEST_F(FileOpTest, DurableIsDsyncUnlessFlushesAreIgnored) {
   TestRequest request(BlockOp::kWrite, 0, {4096});
   op_.Start(request, context_);

@@ -10,13 +10,14 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-#include "block/file_channel.h"
+#include "tests/support/holding_channel.h"
 #include "tests/support/test_disk.h"
 #include "tests/support/waiters.h"
 
 namespace ringside {
 namespace {
 
+using testing::HoldingChannel;
 using testing::RunOn;
 using testing::TempFile;
 using testing::TestDisk;
@@ -189,28 +190,6 @@ TEST(InlineTest, OnlyAnEngineAloneHandsOverAtOnce) {
     });
   }
 }
-
-// An engine that keeps its steps.
-class HoldingChannel final : public FileChannel {
- public:
-  HoldingChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters)
-      : FileChannel(io_thread, target, counters) {}
-  size_t held() const { return held_.size(); }
-  void CompleteFirst(int64_t result) {
-    FileOp* op = held_.front();
-    held_.erase(held_.begin());
-    StepDone(*op, result);
-  }
-
- private:
-  void SubmitToEngine(BlockRequest& request) override { Start(ops_[next_++], request); }
-  void Issue(FileOp& op) override { held_.push_back(&op); }
-  void Recycle(FileOp&) override {}
-
-  std::array<FileOp, 4> ops_;
-  size_t next_ = 0;
-  std::vector<FileOp*> held_;
-};
 
 TEST(InlineTest, AWriteBesideADiscardGoesToTheEngine) {
   TempFile file(kSize);

@@ -99,6 +99,19 @@ TEST_F(UringTest, AnErrorIsANegativeErrno) {
   EXPECT_EQ(Result(ReadEntry(Register(memory.get()), nullptr, 16)), -EFAULT);
 }
 
+TEST_F(UringTest, WhatIsUnderWayOnAFileCanBeCancelled) {
+  const Pipe pipe, other;
+  const int file = Register(pipe.read_end.get());
+  std::vector<TestOp> ops(3);
+  TestOp of_another;
+  for (TestOp& op : ops) ASSERT_TRUE(uring_->Push(ReadEntry(file, data_, 4), op));
+  ASSERT_TRUE(uring_->Push(ReadEntry(Register(other.read_end.get()), data_, 4), of_another));
+  uring_->CancelFile(file);
+  EXPECT_TRUE(TurnUntil(*uring_, [&] { return AllDone(ops); }));
+  for (const TestOp& op : ops) EXPECT_EQ(op.results, std::vector<int32_t>{-ECANCELED});
+  EXPECT_FALSE(of_another.done());
+}
+
 // An operation waits where it would block, and the ring with it, without a system call a turn.
 TEST_F(UringTest, AnOperationInFlightCompletesOnceWhenItCan) {
   const Pipe pipe;

@@ -149,6 +149,7 @@ class TestDisk {
   const absl::Status& status() const { return status_; }
   FileDevice& device() { return *file_; }  // of a file
   IoThread& io_thread() { return *io_thread_; }
+  BlockChannel& channel() { return *channel_; }  // on that thread
   FileStatistics statistics() const { return file_->statistics().back(); }
 
   // On its thread.

@@ -8,6 +8,7 @@ namespace ringside {
 namespace {
 
 // Section 5.2.3.
+constexpr uint64_t kSizeMax = uint64_t{1} << 1;
 constexpr uint64_t kSegMax = uint64_t{1} << 2;
 constexpr uint64_t kReadOnly = uint64_t{1} << 5;
 constexpr uint64_t kBlkSize = uint64_t{1} << 6;
@@ -20,6 +21,9 @@ constexpr uint64_t kWriteZeroes = uint64_t{1} << 14;
 
 // Header and status need a descriptor each.
 constexpr uint32_t kMaxDataSegments = VirtioBlk::kQueueSize - 2;
+// What a driver is asked to make of a segment at most, so that requests are no larger than what is
+// begun at once. One that asks for more gets it all the same, in parts: it may not know the limit.
+constexpr uint32_t kMaxSegmentBytes = 1 << 20;
 
 }  // namespace
 
@@ -100,8 +104,8 @@ uint64_t VirtioBlk::in_flight() const {
 }
 
 uint64_t VirtioBlk::features() const {
-  uint64_t features = kVirtioRingIndirectDesc | kVirtioRingEventIdx | kSegMax | kBlkSize | kFlush |
-                      kTopology | kConfigWce;
+  uint64_t features = kVirtioRingIndirectDesc | kVirtioRingEventIdx | kSizeMax | kSegMax |
+                      kBlkSize | kFlush | kTopology | kConfigWce;
   if (queue_count() > 1) features |= kMultiQueue;
   if (view_.info.read_only) features |= kReadOnly;
   if (view_.info.can_discard && !view_.info.read_only) features |= kDiscard | kWriteZeroes;
@@ -113,6 +117,7 @@ VirtioBlk::Config VirtioBlk::MakeConfig() const {
   const uint32_t per_physical = info.physical_block / info.logical_block;
   Config config = {};
   config.capacity = info.size / kSectorSize;
+  config.size_max = kMaxSegmentBytes;
   config.seg_max = kMaxDataSegments;
   config.blk_size = info.logical_block;
   config.physical_block_exp = static_cast<uint8_t>(std::bit_width(std::max(per_physical, 1u)) - 1);

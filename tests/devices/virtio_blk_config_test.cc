@@ -37,7 +37,8 @@ TEST_F(VirtioBlkConfigTest, TellsWhatTheDiskIs) {
                  .discard_alignment = 32768}});
   const virtio_blk_config config = ReadAll();
   EXPECT_EQ(config.capacity, 1234u * 8);
-  EXPECT_EQ(config.size_max, 0u);
+  EXPECT_EQ(config.size_max, 1u << 20);
+  EXPECT_NE(device_->features() & Bit(VIRTIO_BLK_F_SIZE_MAX), 0u);
   EXPECT_EQ(config.seg_max, VirtioBlk::kQueueSize - 2u);
   EXPECT_EQ(config.blk_size, 4096u);
   EXPECT_EQ(config.physical_block_exp, 2);

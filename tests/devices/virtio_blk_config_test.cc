@@ -86,9 +86,10 @@ TEST_F(VirtioBlkConfigTest, MayBeReadInAnyPiecesAndBeyondItsEnd) {
 }
 
 TEST_F(VirtioBlkConfigTest, FeaturesFollowTheDisk) {
-  constexpr uint64_t kAlways = Bit(28) | Bit(29) | Bit(VIRTIO_BLK_F_SEG_MAX) |
-                               Bit(VIRTIO_BLK_F_BLK_SIZE) | Bit(VIRTIO_BLK_F_FLUSH) |
-                               Bit(VIRTIO_BLK_F_TOPOLOGY) | Bit(VIRTIO_BLK_F_CONFIG_WCE);
+  constexpr uint64_t kAlways = Bit(28) | Bit(29) | Bit(VIRTIO_BLK_F_SIZE_MAX) |
+                               Bit(VIRTIO_BLK_F_SEG_MAX) | Bit(VIRTIO_BLK_F_BLK_SIZE) |
+                               Bit(VIRTIO_BLK_F_FLUSH) | Bit(VIRTIO_BLK_F_TOPOLOGY) |
+                               Bit(VIRTIO_BLK_F_CONFIG_WCE);
   constexpr uint64_t kDiscards = Bit(VIRTIO_BLK_F_DISCARD) | Bit(VIRTIO_BLK_F_WRITE_ZEROES);
   Make({.info = {.size = kDiskSize}});
   EXPECT_EQ(device_->features(), kAlways);

@@ -47,7 +47,10 @@ class Disk {
  public:
   Disk(BlockDevice& device, const GuestMemory& memory, IoThread& io_thread, uint64_t rings)
       : memory_(memory),
-        options_{.size = 256, .address = rings, .indirect = true, .event_idx = true,
+        options_{.size = 256,
+                 .address = rings,
+                 .indirect = true,
+                 .event_idx = true,
                  .table_entries = 128},
         blk_(device, memory, {&io_thread}, {}) {}
 
@@ -124,8 +127,8 @@ void Fairness(benchmark::State& state, const Targets& targets, Engine engine) {
   const auto file = FileDevice::Create({.path = victim_file.path()}, Logger());
   if (!flooded.ok() || !null.ok() || !file.ok()) return state.SkipWithError("there is no disk");
   const auto memory = MakeMemory(kMemorySize);
-  BlockDevice* left = targets.victim_on_tmpfs ? static_cast<BlockDevice*>(file->get())
-                                              : null->get();
+  BlockDevice* left =
+      targets.victim_on_tmpfs ? static_cast<BlockDevice*>(file->get()) : null->get();
   Disk victim(*left, *memory, *io_thread, kVictimRings);
   Disk flood(**flooded, *memory, *io_thread, kFloodRings);
   victim.Start();
@@ -157,10 +160,10 @@ void Fairness(benchmark::State& state, const Targets& targets, Engine engine) {
   if (shares[shares.size() / 2] < 0.1) state.SkipWithError("the flood leaves less than a tenth");
 }
 
-#define RINGSIDE_FAIRNESS(name, ...)                                               \
-  BENCHMARK_CAPTURE(Fairness, name, Targets{__VA_ARGS__}, Engine::kIoUring)        \
-      ->Name("fairness/" #name)                                                    \
-      ->Iterations(8)                                                              \
+#define RINGSIDE_FAIRNESS(name, ...)                                        \
+  BENCHMARK_CAPTURE(Fairness, name, Targets{__VA_ARGS__}, Engine::kIoUring) \
+      ->Name("fairness/" #name)                                             \
+      ->Iterations(8)                                                       \
       ->UseRealTime()
 
 RINGSIDE_FAIRNESS(reads_of_tmpfs_beside_null, "/dev/shm", 126 * uint64_t{kSegment}, false, false);

@@ -37,9 +37,9 @@ enum class BlockOp : uint8_t { kRead, kWrite, kFlush, kDiscard, kWriteZeroes };
 
 // Who submits requests.
 struct RequestOwner {
-  // Wants back what is not done yet: its requests end as soon as may be, those that were not carried
-  // out, or in part only, with -ECANCELED. Set and cleared on the channel's thread; relaxed, as no
-  // other data hangs on it.
+  // Wants back what is not done yet: its requests end as soon as may be, those that were not
+  // carried out, or in part only, with -ECANCELED. Set and cleared on the channel's thread;
+  // relaxed, as no other data hangs on it.
   std::atomic<bool> recalls{false};
   const Source* source = nullptr;  // that its requests come from, if it is one
 };
@@ -55,8 +55,8 @@ struct BlockRequest {
   std::span<const Segment> segments;
 
   RequestOwner* owner = nullptr;  // null: it is never recalled
-  int result = 0;                // 0 or -errno, when done
-  BlockRequest* next;            // the channel's, while it has the request
+  int result = 0;                 // 0 or -errno, when done
+  BlockRequest* next;             // the channel's, while it has the request
   // Called on the channel's thread, never from within Submit.
   void (*done)(BlockRequest& request) = nullptr;
 

@@ -71,7 +71,7 @@ class DelayedNullChannel final : public BlockChannel {
   const int64_t latency_ns_;
   const UniqueFd timer_;
   SlabPool<Op> ops_;
-  Fifo<Op> in_flight_;     // the first is due first, as all take the same time
+  Fifo<Op> in_flight_;  // the first is due first, as all take the same time
   bool cancelled_ = false;
   bool notify_on_ = true;  // then the timer is set for the first in flight
   int64_t timer_ns_ = 0;   // what it was set for last

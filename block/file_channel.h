@@ -2,10 +2,10 @@
 // needs no I/O is done in a later turn all the same.
 //
 // No request holds the thread or the kernel for long. A transfer that is large goes in parts; parts
-// of all large ones take turns; where bytes are copied the thread copies them itself, if they are in
-// memory, rather than have the kernel's or the device's threads do it side by side. What a turn may
-// begin is bounded. One fallocate is under way at a time: they exclude each other in the kernel, and
-// one that has not begun can be recalled.
+// of all large ones take turns; where bytes are copied the thread copies them itself, if they are
+// in memory, rather than have the kernel's or the device's threads do it side by side. What a turn
+// may begin is bounded. One fallocate is under way at a time: they exclude each other in the
+// kernel, and one that has not begun can be recalled.
 //
 // Threads: the I/O thread's. The target and the counters outlive the channel, which gives the
 // counters back.

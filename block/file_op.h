@@ -44,8 +44,8 @@ int64_t PerformStep(int fd, const FileStep& step);
 struct FileOpContext {
   FileTarget& target;
   FileCounters& counters;
-  // A transfer of more bytes than these goes in parts, of at most so many: a multiple of what O_DIRECT
-  // asks for, which may change at any time.
+  // A transfer of more bytes than these goes in parts, of at most so many: a multiple of what
+  // O_DIRECT asks for, which may change at any time.
   uint64_t bulk_bytes = UINT64_MAX;
   uint64_t most_a_part = UINT64_MAX;
   OpMemory memory = {};

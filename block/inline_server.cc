@@ -57,8 +57,7 @@ uint64_t InlineServer::Serve(BlockRequest& request) {
     total += segments[i].length;
   }
   const bool read = request.op == BlockOp::kRead;
-  const int64_t moved =
-      Try(read, std::span(vectors).first(segments.size()), request.offset);
+  const int64_t moved = Try(read, std::span(vectors).first(segments.size()), request.offset);
   if (moved < 0 || static_cast<uint64_t>(moved) != total) {
     Missed();
     return 0;

@@ -29,7 +29,7 @@ struct BlkQueueStats {
   Counter errors;      // requests answered with an error
   Counter batches;     // publications of the used ring
   Counter interrupts;  // publications that signalled; the others were suppressed by the driver
-  Counter in_flight;            // no count: requests the channel has now
+  Counter in_flight;   // no count: requests the channel has now
   Counter kicks_on, kicks_off;  // how often the driver was asked to kick, and not to
 
   uint64_t requests() const {
@@ -111,7 +111,7 @@ class BlkQueue final : public Source, private RequestOwner {
   // Slots by head, each made anew for its request.
   std::unique_ptr<std::byte[]> slots_;
   Fifo<BlockRequest> recalled_;  // of a queue that leaves
-  ChainBuffers buffers_;  // of the chain at hand
+  ChainBuffers buffers_;         // of the chain at hand
   std::vector<std::unique_ptr<Segment[]>> segment_blocks_;
   std::vector<Segment*> free_segments_;
   HookTo<BlkQueue, &BlkQueue::Publish> publish_hook_{*this};

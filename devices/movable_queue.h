@@ -1,9 +1,9 @@
 // A request queue of a virtio-blk device over the device's life: which I/O thread serves it, and
 // its way from one to another, also in the middle of I/O.
 //
-// A move: the new thread opens its channel; the old one takes nothing more, recalls what the channel
-// has, shows what completes all the same, and hands over when nothing is in flight; the new one
-// begins anew what was recalled, and goes on where the ring was. What the guest made available
+// A move: the new thread opens its channel; the old one takes nothing more, recalls what the
+// channel has, shows what completes all the same, and hands over when nothing is in flight; the new
+// one begins anew what was recalled, and goes on where the ring was. What the guest made available
 // meanwhile is found by the look that every source gets in the turn it is attached in.
 //
 // Each step is a task on the thread it concerns. Which step may follow is decided under the lock,

@@ -53,7 +53,8 @@ class Uring {
 
   absl::StatusOr<int> RegisterFile(int fd);
   void UnregisterFile(int index);
-  // What was pushed for this file and has not been begun, or can be broken off, ends with -ECANCELED.
+  // What was pushed for this file and has not been begun, or can be broken off, ends with
+  // -ECANCELED.
   void CancelFile(int index);
 
   // From now on every write to the eventfd ends the sleep, and the listener, if any, is told in the

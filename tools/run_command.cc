@@ -237,8 +237,8 @@ void PrintExplanations(const MachineStatistics& statistics,
   std::fputs(text.c_str(), stderr);
 }
 
-// To open a slow server may take a while: a signal ends it and the process, whose terminal and files
-// are as they were.
+// To open a slow server may take a while: a signal ends it and the process, whose terminal and
+// files are as they were.
 absl::StatusOr<std::unique_ptr<Machine>> CreateMachine(const MachineConfig& config,
                                                        const EndSignals& signals) {
   absl::StatusOr<std::unique_ptr<Machine>> machine;
@@ -305,12 +305,12 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   // The machine's end may take as long as its storage does.
   terminal.reset();
   Results results;
-  const absl::Status ended = signals.Attend(
-      [&] { results = EndMachine(*std::move(machine), options); },
-      [&](int another) {
-        if (signal != 0) signals.Deliver(another);
-        signal = another;
-      });
+  const absl::Status ended =
+      signals.Attend([&] { results = EndMachine(*std::move(machine), options); },
+                     [&](int another) {
+                       if (signal != 0) signals.Deliver(another);
+                       signal = another;
+                     });
   if (!ended.ok()) return Fail(ended, sink);
 
   if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);

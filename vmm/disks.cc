@@ -212,10 +212,11 @@ void Disks::Stop() {
 }
 
 void Disks::LogWaitingFor(const Disk& disk) const {
-  log_.Log(Severity::kWarning,
-           "%s (%s): its storage has %d requests and does not give them back; the machine ends when "
-           "it has (is the file system frozen, or the storage gone?)",
-           disk.name, PathOf(disk.config), disk.blk->in_flight());
+  log_.Log(
+      Severity::kWarning,
+      "%s (%s): its storage has %d requests and does not give them back; the machine ends when "
+      "it has (is the file system frozen, or the storage gone?)",
+      disk.name, PathOf(disk.config), disk.blk->in_flight());
 }
 
 // On the I/O thread, of the queues that it serves: it looks at their rings afterwards, once they

@@ -99,8 +99,8 @@ class Machine {
   // Blocks until the machine has ended, its threads have left the guest, its disks have nothing in
   // flight and its output is written (within a limit, should its reader not read). What waits is
   // given up and what can be cancelled is; a read or write that the kernel has begun cannot, and is
-  // waited for, however long the storage takes: it may still write into guest memory. After a second
-  // the log names the disk and how many requests it has.
+  // waited for, however long the storage takes: it may still write into guest memory. After a
+  // second the log names the disk and how many requests it has.
   const MachineEnd& Wait();
   // Ends the machine at once, as pulling the plug does. Does not wait.
   void Stop();

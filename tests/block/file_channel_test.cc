@@ -45,9 +45,8 @@ class FileChannelTest : public ::testing::Test {
     RunOn(*io_thread_, [this] { channel_.reset(); });
   }
   void Open() {
-    RunOn(*io_thread_, [this] {
-      channel_ = std::make_unique<HoldingChannel>(*io_thread_, target_, counters_);
-    });
+    RunOn(*io_thread_,
+          [this] { channel_ = std::make_unique<HoldingChannel>(*io_thread_, target_, counters_); });
   }
   Request& Add(BlockOp op, uint64_t bytes) {
     return *requests_.emplace_back(std::make_unique<Request>(owner_, op, bytes));

@@ -166,7 +166,8 @@ TEST_F(FileOpTest, WhatIsLargeGoesInParts) {
     for (const bool write : {false, true}) {
       // Aligned, or in need of a bounce buffer where access is direct.
       for (const size_t skew : {0, 1}) {
-        TestRequest request(write ? BlockOp::kWrite : BlockOp::kRead, 1024, {512, 9728, 6144}, skew);
+        TestRequest request(write ? BlockOp::kWrite : BlockOp::kRead, 1024, {512, 9728, 6144},
+                            skew);
         const std::string text(16384, write ? 'w' : '?');
         EXPECT_EQ(Drive(op_, op_.Start(request.Set(text), context_), ~uint64_t{0}), 4);
         EXPECT_EQ(op_.result(), 0);

@@ -71,9 +71,8 @@ class FloodTest : public ::testing::TestWithParam<Setup> {
   std::atomic<uint8_t> isr_{0};
   const InterruptLine line_{isr_, 1};
   RecordingVirtioEvents events_;
-  FakeDriver driver_{*memory_,
-                     {.address = 4 * kMiB, .indirect = true, .event_idx = true,
-                      .table_entries = 128}};
+  FakeDriver driver_{
+      *memory_, {.address = 4 * kMiB, .indirect = true, .event_idx = true, .table_entries = 128}};
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::unique_ptr<FileDevice> disk_;
   std::unique_ptr<VirtioBlk> device_;
@@ -108,13 +107,13 @@ TEST_P(FloodTest, AMoveWaitsForPartsOnlyAndLosesNothing) {
   EXPECT_EQ(bytes_read(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , FloodTest,
-    ::testing::Values(Setup{"Uring", Engine::kIoUring, CacheMode::kWriteback},
-                      Setup{"UringDirect", Engine::kIoUring, CacheMode::kNone},
-                      Setup{"Native", Engine::kNative, CacheMode::kNone},
-                      Setup{"Threads", Engine::kThreads, CacheMode::kWriteback}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(, FloodTest,
+                         ::testing::Values(Setup{"Uring", Engine::kIoUring, CacheMode::kWriteback},
+                                           Setup{"UringDirect", Engine::kIoUring, CacheMode::kNone},
+                                           Setup{"Native", Engine::kNative, CacheMode::kNone},
+                                           Setup{"Threads", Engine::kThreads,
+                                                 CacheMode::kWriteback}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace ringside::testing

@@ -6,6 +6,7 @@ FileChannel::FileChannel(IoThread& io_thread, FileTarget& target, FileCounters& 
     : io_thread_(io_thread),
       // With O_DIRECT the device does, but for a file system that has none.
       copies_(!target.direct || target.inline_io == InlineIo::kMemory),
+      most_a_turn_(copies_ ? kCopiedATurn : kDirectATurn),
       context_{.target = target,
                .counters = counters,
                .bulk_bytes = copies_ ? InlineServer::kMostBytes : kDirectPart,
@@ -65,8 +66,7 @@ void FileChannel::Step(FileOp& op) {
 void FileChannel::Transfer(FileOp& op) {
   if (op.bulk()) {
     parts_.Push(op);
-  } else if (held_.empty() && begun_.Take(io_thread_.stats().turns.Get(), op.step().length,
-                                          copies_ ? kCopiedATurn : kDirectATurn)) {
+  } else if (held_.empty() && begun_.Take(turn(), op.step().length, most_a_turn_)) {
     return Begin(op);
   } else {
     held_.Push(op);  // nobody is overtaken for ever
@@ -85,23 +85,16 @@ bool FileChannel::Begun::Take(uint64_t now, uint64_t length, uint64_t most) {
 }
 
 void FileChannel::Begin(FileOp& op) {
+  if (op.request().recalled()) return Proceed(op, op.GiveUp());
   op.Load();
   Issue(op);
 }
 
 void FileChannel::BeginHeld() {
-  const uint64_t turn = io_thread_.stats().turns.Get();
   while (FileOp* op = held_.front()) {
-    const bool recalled = op->request().recalled();
-    if (!recalled && !begun_.Take(turn, op->step().length, copies_ ? kCopiedATurn : kDirectATurn)) {
-      break;
-    }
+    if (!begun_.Take(turn(), op->step().length, most_a_turn_)) break;
     held_.Pop();
-    if (recalled) {
-      Proceed(*op, op->GiveUp());
-    } else {
-      Begin(*op);
-    }
+    Begin(*op);
   }
   if (copies_ && !parts_.empty()) {
     const RequestOwner* owner = parts_.front()->request().owner;
@@ -109,19 +102,15 @@ void FileChannel::BeginHeld() {
     context_.most_a_part = shared ? kSharedPart : kCopiedPart;
   }
   while (FileOp* op = parts_.front()) {
-    const bool recalled = op->request().recalled();
-    if (!recalled && !begun_parts_.Take(turn, op->step().length, context_.most_a_part)) break;
+    if (!begun_parts_.Take(turn(), op->step().length, context_.most_a_part)) break;
     parts_.Pop();
-    if (recalled) {
-      Proceed(*op, op->GiveUp());
-    } else {
-      BeginPart(*op);
-    }
+    BeginPart(*op);
   }
   if (!held_.empty() || !parts_.empty()) io_thread_.AtSubmit(begin_held_);
 }
 
 void FileChannel::BeginPart(FileOp& op) {
+  if (op.request().recalled()) return Proceed(op, op.GiveUp());
   op.Load();
   const int64_t result = inline_server_.Perform(op.step());
   if (result == InlineServer::kNotHere) {

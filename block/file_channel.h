@@ -66,6 +66,7 @@ class FileChannel : public BlockChannel {
   // The operation may be used for another request.
   virtual void Recycle(FileOp& op) = 0;
 
+  uint64_t turn() const { return io_thread_.stats().turns.Get(); }
   void Proceed(FileOp& op, FileOp::Next next);
   void Step(FileOp& op);
   void Transfer(FileOp& op);
@@ -79,7 +80,8 @@ class FileChannel : public BlockChannel {
   void ServeInline();
 
   IoThread& io_thread_;
-  const bool copies_;  // the bytes are the thread's to move
+  const bool copies_;           // the bytes are the thread's to move
+  const uint64_t most_a_turn_;  // of those that are not large
   FileOpContext context_;
   InlineServer inline_server_;
   Fifo<BlockRequest> to_serve_;

@@ -126,6 +126,7 @@ bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
   const std::byte* table = descriptors_;
   uint32_t size = size_;
   uint32_t left = size;  // a chain without a loop has no more descriptors than its table
+  bool may_refer = true;  // to an indirect table: once, from the queue's own descriptors
   Segment* segment = buffers.segments_.data();
   Segment* writable = nullptr;  // the first of them
   uint64_t bytes = 0;
@@ -137,8 +138,9 @@ bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
   Descriptor descriptor(table, chain.head());
   while (true) {
     if ((descriptor.flags() & kDescIndirect) != 0) {
-      // The last of the queue's own (section 2.7.5.3.1).
-      table = table == descriptors_ ? IndirectTable(descriptor) : nullptr;
+      // The last of the queue's own (section 2.7.5.3.1). Where a table lies says nothing about that:
+      // it may be in the queue's own descriptor area.
+      table = std::exchange(may_refer, false) ? IndirectTable(descriptor) : nullptr;
       if (table == nullptr) return Break("an indirect descriptor stands where none may");
       size = descriptor.length() / kDescriptorSize;
       left = std::min(size, static_cast<uint32_t>(buffers.limit() - segment));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
+#include <unistd.h>
 
 #include "devices/virtqueue.h"
 #include "tests/support/guest_memory.h"
@@ -55,6 +56,19 @@ Case InTable(std::string name, const RawDescriptor& last) {
           }};
 }
 
+// A good buffer in the region that `warm` is in, which the queue then remembers, and `last`.
+Case Behind(uint64_t warm, std::string name, const RawDescriptor& last) {
+  return {std::move(name), [=](RawRing& ring) {
+            ring.SetDescriptor(0, {.address = warm, .length = 16, .flags = kNext, .next = 1});
+            ring.SetDescriptor(1, last);
+          }};
+}
+
+// Refers to the queue's own descriptors as an indirect table.
+RawDescriptor OwnTable() {
+  return {.address = kRings, .length = 16 * kSize, .flags = kIndirect};
+}
+
 void WriteManyBuffers(RawRing& ring, uint32_t count) {
   ring.SetDescriptor(0, Table(count));
   for (uint32_t i = 0; i < count; ++i) {
@@ -87,6 +101,10 @@ std::vector<Case> Chains() {
       InTable("NextLeavesTable", {.address = kData, .length = 1, .flags = kNext, .next = 2}),
       InTable("NextFarOutOfTable", {.address = kData, .length = 1, .flags = kNext, .next = 0xffff}),
       InTable("TableInTable", {.address = kTable + 0x100, .length = 16, .flags = kIndirect}),
+      One("OwnTable", OwnTable()),
+      One("OwnTableOfOne", {.address = kRings, .length = 16, .flags = kIndirect}),
+      Second("OwnTableBehindABuffer", OwnTable()),
+      InTable("OwnTableInTable", OwnTable()),
       One("TableWithNext",
           {.address = kTable, .length = 16, .flags = kIndirect | kNext, .next = 1}),
       One("TableOfNothing", {.address = kTable, .length = 0, .flags = kIndirect}),
@@ -109,6 +127,16 @@ std::vector<Case> Chains() {
       One("OutOfTheHole", {.address = kHigh - 1, .length = 2}),
       One("AcrossTheHole", {.address = kHole - 4096, .length = 0x40002000}),
       One("OverTheEnd", {.address = kHigh + kMiB - 1, .length = 2}),
+      // Held against the region of the buffer before, which is remembered.
+      Behind(kData, "WarmIntoTheHole", {.address = kHole - 1, .length = 2}),
+      Behind(kData, "WarmPageIntoTheHole", {.address = kHole - 4095, .length = 4096}),
+      Behind(kData, "WarmAtTheHole", {.address = kHole, .length = 1}),
+      Behind(kData, "WarmEmpty", {.address = kData, .length = 0}),
+      Behind(kHigh, "WarmOverTheEnd", {.address = kHigh + kMiB - 1, .length = 2}),
+      Behind(kHigh, "WarmAllAndOneMore", {.address = kHigh, .length = kMiB + 1}),
+      Behind(kHigh, "WarmOutOfTheHole", {.address = kHigh - 1, .length = 2}),
+      Behind(kHigh, "WarmLongestLength", {.address = kHigh, .length = 0xffffffff}),
+      Behind(kHigh, "WarmWraps", {.address = ~uint64_t{0}, .length = 2}),
       One("LongestLength", {.address = kData, .length = 0xffffffff}),
       One("LastAddress", {.address = ~uint64_t{0}, .length = 1}),
       One("Wraps", {.address = ~uint64_t{0}, .length = 2}),
@@ -184,6 +212,10 @@ class VirtqueueBroken : public ::testing::Test {
 
 class VirtqueueBrokenChain : public VirtqueueBroken, public ::testing::WithParamInterface<Case> {
  protected:
+  // A walk that never ends would take the whole program with it.
+  void SetUp() override { alarm(20); }
+  void TearDown() override { alarm(0); }
+
   // In the tables and behind them, so that whoever follows a wrong index finds nothing to object
   // to.
   void FillWithGoodDescriptors() {
@@ -214,10 +246,38 @@ TEST_P(VirtqueueBrokenChain, BreaksTheQueue) {
   if (GetParam().name.starts_with("Loop")) {
     EXPECT_THAT(queue.error(), ::testing::HasSubstr("loops")) << "not only by becoming too long";
   }
+  if (GetParam().name.starts_with("OwnTable")) {
+    EXPECT_THAT(queue.error(), ::testing::HasSubstr("indirect")) << "as above";
+  }
   ExpectDead(queue);
 }
 INSTANTIATE_TEST_SUITE_P(, VirtqueueBrokenChain, ::testing::ValuesIn(Chains()),
                          [](const auto& broken) { return broken.param.name; });
+
+// What a queue remembers of an earlier chain's last buffer lets nothing pass that would not have
+// passed at first.
+TEST_F(VirtqueueBroken, ByABufferThatEndsAByteBehindTheRegionOfAnEarlierChain) {
+  struct {
+    uint64_t start, end;
+  } const regions[] = {{kData, kHole}, {kHigh, kHigh + kMiB}};
+  for (const auto& [start, end] : regions) {
+    for (const uint32_t length : {2u, 512u, 4096u}) {
+      ring_.Zero();
+      Virtqueue queue(*memory_, Layout());
+      ring_.SetDescriptor(0, {.address = start, .length = 16});
+      ring_.SetDescriptor(1, {.address = end - length, .length = length});
+      ring_.SetDescriptor(2, {.address = end - length + 1, .length = length});
+      for (uint16_t i = 0; i < 3; ++i) ring_.SetAvailableEntry(i, i);
+      ring_.SetAvailableIndex(3);
+      std::array<DescriptorChain, 3> chains;
+      ASSERT_EQ(queue.Take(chains), 3u);
+      ChainBuffers buffers;
+      EXPECT_TRUE(queue.Walk(chains[0], buffers));
+      EXPECT_TRUE(queue.Walk(chains[1], buffers)) << "it ends where the region does";
+      EXPECT_FALSE(queue.Walk(chains[2], buffers)) << length << " bytes, one of them too far";
+    }
+  }
+}
 
 TEST_F(VirtqueueBroken, ByAHeadBeyondTheQueue) {
   for (const uint16_t head : {kSize, uint16_t{kSize + 1}, uint16_t{0x8000}, uint16_t{0xffff}}) {

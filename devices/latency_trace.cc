@@ -20,27 +20,25 @@ LatencyTrace::LatencyTrace(uint16_t queue_size, size_t capacity)
     : under_way_(queue_size), to_submit_(queue_size), to_publish_(queue_size), records_(capacity) {}
 
 void LatencyTrace::Restart() {
-  to_submit_.count = 0;
-  to_publish_.count = 0;
+  to_submit_.Empty([](uint16_t) {});
+  to_publish_.Empty([](uint16_t) {});
 }
 
 void LatencyTrace::Submitted() {
   const uint64_t now = ReadTsc();
-  for (size_t i = 0; i < to_submit_.count; ++i) {
-    under_way_[to_submit_.heads[i]].At(LatencyPoint::kSubmitted) = now;
-  }
-  to_submit_.count = 0;
+  to_submit_.Empty([&](uint16_t head) { under_way_[head].At(LatencyPoint::kSubmitted) = now; });
 }
 
 void LatencyTrace::Finish(Interrupt interrupt) {
   const uint64_t raised = interrupt == Interrupt::kRaised ? ReadTsc() : 0;
-  for (size_t i = 0; i < to_publish_.count; ++i) {
+  to_publish_.Empty([&](uint16_t head) {
+    Ticks& request = under_way_[head];
+    if (request.At(LatencyPoint::kCompleted) == 0) return;  // its head is in use again
     Ticks& record = records_.Add();
-    record = under_way_[to_publish_.heads[i]];
+    record = request;
     record.At(LatencyPoint::kPublished) = published_;
     record.At(LatencyPoint::kInterrupt) = raised;
-  }
-  to_publish_.count = 0;
+  });
 }
 
 std::vector<LatencyRecord> LatencyTrace::Records() const {

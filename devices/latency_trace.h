@@ -66,6 +66,7 @@ class LatencyTrace {
     Ticks& request = under_way_[head];
     request.kind = kind;
     request.bytes = bytes;
+    request.At(LatencyPoint::kCompleted) = 0;
     request.At(LatencyPoint::kSeen) = seen_;
     request.At(LatencyPoint::kTaken) = ReadTsc();
   }
@@ -83,7 +84,8 @@ class LatencyTrace {
     to_publish_.Add(head);
   }
   // All that were completed or answered. The records are made in Finish, lest an interrupt wait for
-  // them.
+  // them: until then a head stands for its request. Where a driver breaks the rules and uses one
+  // again before it was told that it may (section 2.7.13), only the later request has a record.
   void Published() { published_ = ReadTsc(); }
   enum class Interrupt { kRaised, kSuppressed };
   void Finish(Interrupt interrupt);
@@ -103,12 +105,29 @@ class LatencyTrace {
     void CopyTaken(LatencyPoint point) { At(point) = At(LatencyPoint::kTaken); }
   };
 
-  // Each head is in a list once at most, until the list is emptied.
-  struct HeadList {
-    explicit HeadList(size_t size) : heads(size) {}
-    void Add(uint16_t head) { heads[count++] = head; }
-    std::vector<uint16_t> heads;
-    size_t count = 0;
+  // Heads in the order in which they came, each once, whatever the driver does with it. What nobody
+  // empties, as that of a queue that is broken or stopped, never holds more than there are heads.
+  class HeadList {
+   public:
+    explicit HeadList(size_t heads) : heads_(heads), listed_(heads) {}
+    void Add(uint16_t head) {
+      if (listed_[head] != 0) return;
+      listed_[head] = 1;
+      heads_[count_++] = head;
+    }
+    template <typename Function>
+    void Empty(Function take) {
+      for (size_t i = 0; i < count_; ++i) {
+        listed_[heads_[i]] = 0;
+        take(heads_[i]);
+      }
+      count_ = 0;
+    }
+
+   private:
+    std::vector<uint16_t> heads_;
+    std::vector<uint8_t> listed_;  // by head
+    size_t count_ = 0;
   };
 
   void Submitted();

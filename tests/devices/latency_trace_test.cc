@@ -170,6 +170,61 @@ TEST(LatencyTrace, ARestartForgetsWhatWasUnderWay) {
   EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{1, 4, 4}));
 }
 
+// ---- Drivers that break the rules, and queues that are at their end ----
+
+// Nobody publishes for a queue that is broken or stopped, while what it has in flight completes. The
+// lists have room for each head once, and AddressSanitizer looks at what is behind them.
+TEST(LatencyTrace, WhatIsNeverPublishedTakesNoMoreThanAPlaceAHead) {
+  LatencyTrace trace(4);
+  for (int round = 0; round < 1000; ++round) {
+    for (uint16_t head = 0; head < 4; ++head) {
+      trace.Taken(head, RequestKind::kRead, 512);
+      if (round % 2 == 0) trace.SubmitLater(head);
+      round % 3 == 0 ? trace.AnswerNow(head) : trace.Completed(head);
+    }
+  }
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  EXPECT_EQ(trace.Records().size(), 4u);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  EXPECT_EQ(trace.Records().size(), 4u) << "once";
+}
+
+TEST(LatencyTrace, AHeadThatIsUsedAgainTooSoonHasTheRecordOfTheLaterRequest) {
+  LatencyTrace trace(2);
+  trace.Seen();
+  trace.Taken(0, RequestKind::kRead, 1);
+  trace.AnswerNow(0);
+  trace.Taken(1, RequestKind::kRead, 2);
+  trace.AnswerNow(1);
+  trace.Seen();
+  trace.Taken(0, RequestKind::kWrite, 3);
+  trace.AnswerNow(0);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{3, 2}));
+  for (const LatencyRecord& record : trace.Records()) EXPECT_TRUE(Ordered(record));
+}
+
+TEST(LatencyTrace, AHeadThatIsUnderWayAgainIsRecordedWhenItIsDone) {
+  LatencyTrace trace(1);
+  trace.Seen();
+  trace.Taken(0, RequestKind::kRead, 1);
+  trace.AnswerNow(0);
+  trace.Taken(0, RequestKind::kWrite, 2);
+  trace.SubmitLater(0);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  EXPECT_TRUE(trace.Records().empty()) << "it is not done";
+  Submit(trace);
+  trace.Completed(0);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{2}));
+  EXPECT_TRUE(Ordered(trace.Records()[0]));
+}
+
 TEST(LatencyTrace, NothingIsNoRecord) {
   EXPECT_TRUE(LatencyTrace(4).Records().empty());
 }

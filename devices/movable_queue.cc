@@ -35,8 +35,15 @@ IoThread& MovableQueue::io_thread() const {
   return part().io_thread();
 }
 
-void MovableQueue::KickTaken() {
-  if (queue_ != nullptr) queue_->Written();
+// Under the lock, lest a queue that is down goes to another thread and is started there meanwhile:
+// its kicks, and queue_ itself, are that thread's then. One that is up or stopping goes nowhere
+// during a task of its thread.
+uint64_t MovableQueue::TakeKicks(const IoThread& here, const EventFd& kick) {
+  const MutexLock lock(mutex_);
+  if (&part_->io_thread() != &here) return 0;
+  const uint64_t kicks = kick.Clear();
+  if (state_ != State::kDown && queue_ != nullptr) queue_->Written();
+  return kicks;
 }
 
 BlkQueue::Parts MovableQueue::PartsOn(BlkPart& part) {

@@ -86,11 +86,12 @@ class MovableQueue {
   // thread cannot reach the disk or watch the queue, and the queue has stayed where it was.
   void MoveTo(BlkPart& to, MoveDone done);
 
-  // The one that serves it now, or would if it were started. On that very thread the answer of a
-  // started queue stays true until the task at hand is over.
+  // The one that serves it now, or would if it were started.
   IoThread& io_thread() const;
-  // That thread: somebody has taken the count out of the kick's eventfd.
-  void KickTaken();
+  // On the thread `here`: takes the count out of the kick's eventfd and returns it, as long as this
+  // is the thread that serves the queue, or would; else 0. A kick that anyone else took might never
+  // have woken it. The queue may be on its way to here, or being reset.
+  uint64_t TakeKicks(const IoThread& here, const EventFd& kick);
 
  private:
   enum class State { kDown, kUp, kStopping };

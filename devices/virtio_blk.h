@@ -47,8 +47,10 @@ class VirtioBlk final : public VirtioDevice, private MovableQueue::Owner {
   uint64_t in_flight() const;
   // See MovableQueue::io_thread.
   IoThread& io_thread(uint16_t queue) const { return queues_[queue]->io_thread(); }
-  // As MovableQueue::KickTaken.
-  void KickTaken(uint16_t queue) { queues_[queue]->KickTaken(); }
+  // See MovableQueue::TakeKicks.
+  uint64_t TakeKicks(uint16_t queue, const IoThread& here, const EventFd& kick) {
+    return queues_[queue]->TakeKicks(here, kick);
+  }
   // Over the device's life, resets and moves included; null if not wanted. To be read while the
   // device is reset.
   const LatencyTrace* trace(uint16_t queue) const { return traces_[queue].get(); }

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cerrno>
+#include <utility>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -152,7 +153,7 @@ absl::Status IoThread::Attach(Source& source, Phase phase) {
 
 void IoThread::Detach(Source& source) {
   if (source.io_thread_ != this) return;
-  if (!source.parked_) RemoveSource(source);
+  if (!std::exchange(source.parked_, false)) RemoveSource(source);
   source.io_thread_ = nullptr;
   if (uring_ != nullptr) {
     uring_->Unwatch(source.wake_fd_);

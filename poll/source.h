@@ -37,7 +37,7 @@ class Source : private EventfdListener {
 
   // The other party has signalled, and may have work. For those who take the count out of wake_fd:
   // a thread that has not heard of the write by then never will, and a parked source is not looked
-  // at without it.
+  // at without it. Nothing while it is attached to no thread: whoever attaches it looks.
   void Written() override;
 
   int wake_fd() const { return wake_fd_; }

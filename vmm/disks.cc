@@ -219,14 +219,12 @@ void Disks::LogWaitingFor(const Disk& disk) const {
       disk.name, PathOf(disk.config), disk.blk->in_flight());
 }
 
-// On the I/O thread, of the queues that it serves: it looks at their rings afterwards, once they
-// are told. A kick that anyone else took out of its eventfd might never have woken it.
+// On the I/O thread, of the queues that it serves: it looks at their rings afterwards.
 void Disks::TakeKicks(const IoThread& here) {
   for (Disk& disk : disks_) {
     for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
-      if (&disk.blk->io_thread(index) != &here) continue;
-      disk.kicks[index] += disk.pci->transport().kick(index).Clear();
-      disk.blk->KickTaken(index);
+      disk.kicks[index] +=
+          disk.blk->TakeKicks(index, here, disk.pci->transport().kick(index));
     }
   }
 }

@@ -312,6 +312,26 @@ TEST_P(ParkTest, AloneOrWithoutWorkNobodyIsParked) {
   Detach(silent);
 }
 
+// As a queue is while it waits for its last request, before it goes or moves: whoever takes its
+// signals does not know. Attached again, parked or not, it is as any other.
+TEST_P(ParkTest, ASignalOfADetachedSourceIsNobodys) {
+  TestSource silent(wake_);
+  for (uint64_t round = 1; round <= 3; ++round) {
+    Attach(silent);
+    ASSERT_TRUE(WorkUntil(round));
+    Detach(silent);
+    RunOn(*io_thread_, [&] { silent.Written(); });
+    EXPECT_EQ(stats().unparked.Get(), 0u);
+  }
+  Attach(silent);
+  RunOn(*io_thread_, [&] { silent.Written(); });
+  EXPECT_EQ(stats().unparked.Get(), 0u) << "it is not parked any more";
+  silent.work.fetch_add(1, std::memory_order_release);
+  wake_.Signal();
+  ASSERT_TRUE(SpinUntil([&] { return silent.work.load(std::memory_order_acquire) == 0; }));
+  Detach(silent);
+}
+
 TEST_P(ParkTest, AParkedSourceIsDetachedAndAttachedAnew) {
   TestSource silent(wake_);
   for (uint64_t round = 1; round <= 3; ++round) {

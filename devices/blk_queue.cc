@@ -37,7 +37,6 @@ BlkQueue::BlkQueue(const Parts& parts, BlkQueue& before)
       call_(before.call_),
       queue_(before.queue_),
       slots_(std::move(before.slots_)),
-      segment_blocks_(std::move(before.segment_blocks_)),
       free_segments_(std::move(before.free_segments_)),
       done_(before.done_) {
   source = this;
@@ -52,6 +51,7 @@ void BlkQueue::Recall() {
 void BlkQueue::Stop() {
   stopped_ = true;
   Recall();
+  recalled_.TakeEach([this](BlockRequest& request) { Free(static_cast<Slot&>(request)); });
 }
 
 void BlkQueue::Leave() {
@@ -150,11 +150,15 @@ void BlkQueue::TracedDone(BlockRequest& request) {
   queue.Complete(slot);
 }
 
+inline void BlkQueue::Free(Slot& slot) {
+  if (slot.many_segments != nullptr) PushSegments(slot.many_segments);
+}
+
 void BlkQueue::Complete(Slot& slot) {
   parts_.stats.in_flight.Subtract();
   parts_.io_thread.RequestEnds();
   if (closing_ && (stopped_ || slot.result == -ECANCELED)) return CompleteLast(slot);
-  if (slot.many_segments != nullptr) PushSegments(slot.many_segments);
+  Free(slot);
   BlkStatus status = BlkStatus::kOk;
   if (slot.result != 0) {
     parts_.stats.errors.Add();
@@ -165,7 +169,11 @@ void BlkQueue::Complete(Slot& slot) {
 
 // Of a queue that stops, or one that was recalled for the next thread to begin anew.
 [[gnu::noinline]] void BlkQueue::CompleteLast(Slot& slot) {
-  if (!stopped_) recalled_.Push(slot);
+  if (stopped_) {
+    Free(slot);
+  } else {
+    recalled_.Push(slot);
+  }
   if (idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
 }
 
@@ -232,18 +240,17 @@ void BlkQueue::TraceSubmitted(uint16_t head) {
 
 [[gnu::noinline]] Segment* BlkQueue::PopSegments() {
   if (free_segments_.empty()) {
-    segment_blocks_.push_back(std::make_unique_for_overwrite<Segment[]>(ChainBuffers::kMax));
-    free_segments_.reserve(segment_blocks_.size());
-    return segment_blocks_.back().get();
+    return std::make_unique_for_overwrite<Segment[]>(ChainBuffers::kMax).release();
   }
-  Segment* segments = free_segments_.back();
+  Segment* segments = free_segments_.back().release();
   free_segments_.pop_back();
   return segments;
 }
 
 // Apart, so that what comes here seldom does not cost all others their registers.
 [[gnu::noinline]] void BlkQueue::PushSegments(Segment* segments) {
-  free_segments_.push_back(segments);
+  std::unique_ptr<Segment[]> owned(segments);
+  if (free_segments_.size() < kMaxFreeSegments) free_segments_.push_back(std::move(owned));
 }
 
 // Once: a broken queue has no work, so nobody comes here again.

@@ -78,6 +78,9 @@ class BlkQueue final : public Source, private RequestOwner {
  private:
   static constexpr size_t kInlineSegments = 8;
   static constexpr size_t kBatch = 32;
+  // Blocks of ChainBuffers::kMax that are kept for the next requests of many segments, 512 KiB. What
+  // a deeper queue needs it allocates, and gives back: a guest's deepest moment is not for good.
+  static constexpr size_t kMaxFreeSegments = 32;
 
   struct Slot : BlockRequest {
     DescriptorChain chain;
@@ -96,6 +99,7 @@ class BlkQueue final : public Source, private RequestOwner {
   void HandOver(Slot& slot);
   static void Done(BlockRequest& request);
   static void TracedDone(BlockRequest& request);
+  void Free(Slot& slot);
   void Complete(Slot& slot);
   void CompleteLast(Slot& slot);
   void Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus status, uint32_t written);
@@ -112,8 +116,7 @@ class BlkQueue final : public Source, private RequestOwner {
   std::unique_ptr<std::byte[]> slots_;
   Fifo<BlockRequest> recalled_;  // of a queue that leaves
   ChainBuffers buffers_;         // of the chain at hand
-  std::vector<std::unique_ptr<Segment[]>> segment_blocks_;
-  std::vector<Segment*> free_segments_;
+  std::vector<std::unique_ptr<Segment[]>> free_segments_;  // kMaxFreeSegments at most
   HookTo<BlkQueue, &BlkQueue::Publish> publish_hook_{*this};
   void (*const done_)(BlockRequest&);  // traced or not
   bool stopped_ = false;

@@ -85,5 +85,30 @@ TEST_F(VirtioBlkMemoryTest, AnIdleQueueTouchesNoMemoryForItsRequests) {
   EXPECT_LE(touched(), slots.size() / 256);
 }
 
+// However deep a guest has once filled its queue: what it keeps is 512 KiB.
+TEST_F(VirtioBlkMemoryTest, WhatADeepQueueOfLongRequestsTookIsGivenBack) {
+  Start({.driver = {.queue = {.size = 256, .indirect = true, .table_entries = 64},
+                    .segment = 512}});
+  disk_->KeepRecords(false);
+  const auto run = [&](size_t count, auto meanwhile) {
+    disk_->Hold(true);
+    for (size_t i = 0; i < count; ++i) driver().AddRead(0, 16384);
+    rig().Publish();
+    ASSERT_TRUE(disk_->WaitForHeld(count));
+    meanwhile();
+    disk_->ReleaseAll();
+    for (size_t i = 0; i < count; ++i) rig().Wait();
+    Settle();
+  };
+  const int64_t before = LiveBytes();
+  for (int round = 0; round < 3; ++round) {
+    run(256, [&] { EXPECT_GT(LiveBytes() - before, 4 * int64_t{kMiB}) << "the count counts"; });
+    EXPECT_LT(LiveBytes() - before, 640 * 1024);
+  }
+  const uint64_t warm = AllocationsOfTheIoThread();
+  run(32, [] {});
+  EXPECT_EQ(AllocationsOfTheIoThread(), warm) << "as many as are kept need nothing";
+}
+
 }  // namespace
 }  // namespace ringside::testing

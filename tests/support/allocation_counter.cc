@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <malloc.h>
 #include <new>
 
 #include "tests/support/races.h"  // RINGSIDE_TSAN
@@ -11,6 +12,7 @@ namespace ringside::testing {
 namespace {
 
 thread_local uint64_t allocations = 0;
+std::atomic<int64_t> live_bytes{0};
 std::atomic<bool> marking{false};
 std::atomic<std::byte*> largest_block{nullptr};
 std::atomic<size_t> largest_size{0};
@@ -27,6 +29,10 @@ bool CanCountAllocations() {
 
 uint64_t AllocationsOfThisThread() {
   return allocations;
+}
+
+int64_t LiveBytes() {
+  return live_bytes;
 }
 
 MarkLargeBlocks::MarkLargeBlocks() {
@@ -49,6 +55,7 @@ void* Allocate(size_t size) {
   ++allocations;
   void* block = std::malloc(size == 0 ? 1 : size);
   if (block == nullptr) std::abort();
+  live_bytes += static_cast<int64_t>(malloc_usable_size(block));
   if (marking && size >= MarkLargeBlocks::kLarge) {
     std::memset(block, std::to_integer<int>(MarkLargeBlocks::kMark), size);
     if (size > largest_size) {
@@ -57,6 +64,11 @@ void* Allocate(size_t size) {
     }
   }
   return block;
+}
+
+void Free(void* block) {
+  live_bytes -= static_cast<int64_t>(malloc_usable_size(block));  // of null: 0
+  std::free(block);
 }
 
 }  // namespace
@@ -73,15 +85,15 @@ void* operator new[](size_t size) {
   return ringside::testing::Allocate(size);
 }
 void operator delete(void* block) noexcept {
-  std::free(block);
+  ringside::testing::Free(block);
 }
 void operator delete[](void* block) noexcept {
-  std::free(block);
+  ringside::testing::Free(block);
 }
 void operator delete(void* block, size_t) noexcept {
-  std::free(block);
+  ringside::testing::Free(block);
 }
 void operator delete[](void* block, size_t) noexcept {
-  std::free(block);
+  ringside::testing::Free(block);
 }
 #endif

@@ -3,7 +3,7 @@
 //
 // Under ThreadSanitizer, which insists on its own, nothing is counted or marked.
 //
-// Threads: counts those of the thread that asks; marks those of all.
+// Threads: counts calls of the thread that asks; counts bytes and marks blocks of all.
 #pragma once
 
 #include <cstddef>
@@ -15,6 +15,8 @@ namespace ringside::testing {
 bool CanCountAllocations();
 // Calls of operator new on this thread so far.
 uint64_t AllocationsOfThisThread();
+// What operator new has given out, to all threads, and not got back.
+int64_t LiveBytes();
 
 // While it lives, large blocks are filled with kMark when they are given out.
 class MarkLargeBlocks {

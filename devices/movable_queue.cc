@@ -42,7 +42,7 @@ uint64_t MovableQueue::TakeKicks(const IoThread& here, const EventFd& kick) {
   const MutexLock lock(mutex_);
   if (&part_->io_thread() != &here) return 0;
   const uint64_t kicks = kick.Clear();
-  if (state_ != State::kDown && queue_ != nullptr) queue_->Written();
+  if (queue_ != nullptr) queue_->Written();
   return kicks;
 }
 

@@ -1,9 +1,10 @@
 // libFuzzer: any bytes as what a virtio-blk driver does. Most inputs are a driver that keeps the
 // rules, whose requests are held against a model: each is answered once, with the right status, the
-// right data and nothing else changed, in memory or on the disk. Now and then the ring is broken or
-// overwritten; the process must survive, and the device say so once.
+// right data and nothing else changed, in memory or on the disk. Now and then the ring is broken,
+// overwritten or bent into itself, or its heads are used again too soon; the process must survive,
+// every turn end, and the device say so once. Half of the queues are traced.
 //
-// The device runs on its I/O thread, in steps that this thread waits for.
+// The device runs on an I/O thread, in steps that this thread waits for.
 #include <algorithm>
 #include <cstdio>
 #include <deque>
@@ -12,6 +13,7 @@
 
 #include "devices/virtio_blk.h"
 #include "tests/fuzz/virtio_blk_model.h"
+#include "tests/fuzz/virtio_blk_trouble.h"
 #include "tests/fuzz/virtio_blk_writer.h"
 #include "tests/support/fake_driver.h"
 #include "tests/support/guest_memory.h"
@@ -38,28 +40,31 @@ const GuestMemory& Memory() {
   return *memory;
 }
 
-IoThread& Thread() {
-  static const std::unique_ptr<IoThread> io_thread = *IoThread::Start("fuzz");
-  return *io_thread;
+IoThread& Thread(Signalling signalling) {
+  static const std::unique_ptr<IoThread> early = *IoThread::Start("early");
+  static const std::unique_ptr<IoThread> batched = *IoThread::Start(
+      "batched", IoThread::Waiter::kEpoll, {.signalling = Signalling::kBatched});
+  return signalling == Signalling::kEarly ? *early : *batched;
 }
 
-// Some turns of the I/O thread, for one hand-over.
+// Some turns of an I/O thread, for one hand-over.
 class Turns final : public Task {
  public:
-  explicit Turns(int count) : left_(count) {}
+  Turns(IoThread& io_thread, int count) : io_thread_(io_thread), left_(count) {}
   void Wait() {
-    Thread().Post(*this);
-    done_.WaitOrAbort();
+    io_thread_.Post(*this);
+    Check(done_.WaitFor(absl::Seconds(10)), "turns of an I/O thread end");
   }
 
  private:
   void Run() override {
     if (--left_ > 0) {
-      Thread().Post(*this);
+      io_thread_.Post(*this);
     } else {
       done_.Notify();
     }
   }
+  IoThread& io_thread_;
   int left_;
   BoundedEvent done_;
 };
@@ -77,8 +82,10 @@ class Run {
  public:
   Run(const uint8_t* data, size_t size)
       : input_(data, size),
+        traced_(input_.Byte() % 2 != 0),
+        io_thread_(Thread(input_.Byte() % 2 != 0 ? Signalling::kBatched : Signalling::kEarly)),
         disk_(ReadInfo(input_)),
-        device_(disk_, Memory(), {&Thread()}, {.serial = kSerial}),
+        device_(disk_, Memory(), {&io_thread_}, {.serial = kSerial, .trace_latency = traced_}),
         model_(Memory(), disk_.info()),
         writer_(input_, Memory()) {}
 
@@ -108,13 +115,16 @@ class Run {
     Request request;
     Model::Outcome outcome;
   };
+  // What comes of it nobody can say.
+  enum class Wild { kNot, kScribble, kTwist, kReuse };
 
   void Activate() {
-    driver_.emplace(Memory(), FakeDriver::Options{
-                                  .size = static_cast<uint16_t>(1 << input_.Byte() % 7),
-                                  .address = kRings,
-                                  .event_idx = input_.Byte() % 2 != 0,
-                              });
+    const auto queue_size = static_cast<uint16_t>(1 << input_.Byte() % 9);
+    table_entries_ = queue_size <= 64 ? 32 : 8;
+    driver_.emplace(Memory(), FakeDriver::Options{.size = queue_size,
+                                                  .address = kRings,
+                                                  .event_idx = input_.Byte() % 2 != 0,
+                                                  .table_entries = table_entries_});
     Check(driver_->end() <= kData, "rings and tables have room");
     line_.Connect(&call_);
     const QueueSetup setup = driver_->Setup(0, kick_, line_);
@@ -126,10 +136,11 @@ class Run {
     device_.Activate(features_, std::span(&setup, 1), events_);
   }
   void Reset() {
-    disk_.ReleaseAll();
     BoundedEvent done;
     TaskOf task([&] { done.Notify(); });
     device_.Reset(task);
+    Settle();  // what is held completes on a queue that is stopped
+    disk_.ReleaseAll();
     done.WaitOrAbort();
     Check(disk_.channels() == 1, "a device keeps its channel, and one only");
   }
@@ -144,7 +155,20 @@ class Run {
     device_.ReadConfig(offset, bytes);
   }
   // What was published is taken, what can complete does, and is published: a turn each.
-  static void Settle() { Turns(5).Wait(); }
+  void Settle() { Turns(io_thread_, 5).Wait(); }
+
+  Wild Wildness() {
+    switch (input_.Byte() % 32) {
+      case 29:
+        return Wild::kScribble;
+      case 30:
+        return Wild::kTwist;
+      case 31:
+        return Wild::kReuse;
+      default:
+        return Wild::kNot;
+    }
+  }
 
   // False if the ring is no more.
   bool Round() {
@@ -157,20 +181,27 @@ class Run {
     const bool interrupts = input_.Byte() % 2 == 0;
     interrupts ? driver_->EnableInterrupts() : driver_->DisableInterrupts();
     call_.Clear();
-    const bool broken = input_.Rarely() && Break();
-    const bool wild = input_.Rarely();
-    if (wild) Scribble();
+    Trouble trouble(input_, Memory(), *driver_);
+    const bool broken = input_.Rarely() && trouble.Break();
+    const Wild wild = Wildness();
+    if (wild == Wild::kScribble) trouble.Scribble();
+    if (wild == Wild::kTwist) trouble.Twist();
     model_.LookAgain();
     driver_->Publish();
     if (driver_->NeedsKick()) kick_.Signal();
     const Bytes rings = Rings();
     Settle();
-    if (broken || wild) {
-      disk_.ReleaseAll();
+    if (wild == Wild::kReuse) {
+      trouble.Reuse();
+      kick_.Signal();
+      Settle();
+    }
+    if (broken || wild != Wild::kNot) {
+      if (input_.Byte() % 2 == 0) disk_.ReleaseAll();  // else the reset meets what is in flight
       Settle();
       Check(events_.count <= 1, "a broken ring is reported once");
-      Check(wild || events_.count == 1, "a broken ring is reported");
-      Check(wild || driver_->ring().used_index() == driver_->used_index(),
+      Check(wild != Wild::kNot || events_.count == 1, "a broken ring is reported");
+      Check(wild != Wild::kNot || driver_->ring().used_index() == driver_->used_index(),
             "a broken ring is not written");
       return false;
     }
@@ -185,10 +216,12 @@ class Run {
   void Send() {
     const Request request = writer_.Write();
     const size_t buffers = request.readable.size() + request.writable.size();
-    if (driver_->free_descriptors() == 0 || buffers > 32) return;
-    FakeDriver::Chain chain = driver_->NewChain();
     const bool fits = driver_->free_descriptors() > buffers;
-    const uint8_t direct = fits ? input_.Byte() % 8 : 0;  // how many before the table, if any
+    const bool fits_a_table = driver_->free_descriptors() > 0 && buffers <= table_entries_;
+    if (!fits && !fits_a_table) return;
+    FakeDriver::Chain chain = driver_->NewChain();
+    uint8_t direct = fits ? input_.Byte() % 8 : 0;  // how many before the table; 7: there is none
+    if (!fits_a_table) direct = 7;
     size_t done = 0;
     const auto before = [&] {
       if (done++ == direct && !(fits && direct == 7)) chain.Indirect();
@@ -281,65 +314,9 @@ class Run {
     return bytes;
   }
 
-  // Adds a chain that breaks the ring.
-  bool Break() {
-    if (driver_->free_descriptors() < 2) return false;
-    RawRing& ring = driver_->ring();
-    const uint8_t kind = input_.Byte() % 10;
-    FakeDriver::Chain chain = driver_->NewChain();
-    const uint16_t head = driver_->next_head();
-    chain.AppendReadable(kData, 16).AppendWritable(kData + 64, 1);
-    chain.Add();
-    RawDescriptor first = ring.descriptor(head);
-    RawDescriptor last = ring.descriptor(first.next);
-    switch (kind) {
-      case 0:
-        last.flags |= kNext;
-        last.next = head;
-        break;
-      case 1:
-        first.next = static_cast<uint16_t>(ring.size() + input_.Byte());
-        break;
-      case 2:
-        last.address = kMemorySize + input_.Value<uint32_t>();
-        break;
-      case 3:
-        last.length = 0;
-        break;
-      case 4:
-        last.flags &= static_cast<uint16_t>(~kWrite);
-        break;
-      case 5:
-        first.length = 1 + input_.Byte() % 15;
-        break;
-      case 6:
-        ring.SetAvailableEntry(static_cast<uint16_t>(driver_->available_index() - 1),
-                               static_cast<uint16_t>(ring.size() + input_.Byte()));
-        break;
-      case 7:
-        first.flags = kIndirect | kNext;
-        break;
-      case 8:
-        last = {.address = kData, .length = 1 + 16 * uint32_t{input_.Byte()}, .flags = kIndirect};
-        break;
-      default:
-        last.address = ~uint64_t{0} - input_.Byte();
-        last.length = 0x1000;
-    }
-    ring.SetDescriptor(ring.descriptor(head).next, last);
-    ring.SetDescriptor(head, first);
-    return true;
-  }
-
-  // Anything, anywhere in descriptors, available ring, tables and a little of the buffers.
-  void Scribble() {
-    for (int n = 1 + input_.Byte() % 32; n > 0; --n) {
-      const uint64_t address = kRings + input_.Value<uint16_t>();
-      *Memory().At(address, 1) = static_cast<std::byte>(input_.Byte());
-    }
-  }
-
   Input input_;
+  const bool traced_;
+  IoThread& io_thread_;
   MemoryDisk disk_;
   VirtioBlk device_;
   Model model_;
@@ -350,6 +327,7 @@ class Run {
   std::atomic<uint8_t> isr_{0};
   InterruptLine line_{isr_, 1};
   std::optional<FakeDriver> driver_;
+  uint16_t table_entries_ = 0;
   uint64_t features_ = 0;
   bool write_back_ = true;
   std::map<uint32_t, Sent> sent_;    // by head

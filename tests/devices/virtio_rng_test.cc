@@ -32,6 +32,7 @@ class VirtioRngTest : public ::testing::Test {
   static constexpr uint64_t kBuffers = 1 << 20;
   static constexpr uint16_t kNext = 1;
   static constexpr uint16_t kWrite = 2;
+  static constexpr uint16_t kIndirect = 4;
   static constexpr uint8_t kRunning = 15;
 
   VirtioRngTest() {
@@ -190,13 +191,17 @@ TEST_F(VirtioRngTest, ABrokenQueueNeedsAResetAndIsMendedByOne) {
       case 5:  // the index jumps
         available_ = VirtioRng::kQueueSize + 1;
         return;
+      case 6:  // an indirect table in itself, among the queue's own descriptors
+        Describe(0, kDescriptors, 16 * VirtioRng::kQueueSize, kIndirect);
+        break;
       default:
         FAIL();
     }
     Offer(0);
   };
-  for (int way = 0; way < 6; ++way) {
+  for (int way = 0; way < 7; ++way) {
     SCOPED_TRACE(way);
+    transport_->SetDriverFeatures(0, kVirtioRingIndirectDesc);
     Start();
     break_it(way);
     Kick();

@@ -16,8 +16,10 @@
 namespace ringside {
 namespace {
 
+using testing::Aim;
 using testing::Delay;
 using testing::OnTwoProcessors;
+using testing::RaceLimit;
 using testing::RunOn;
 using testing::SlowStores;
 using testing::SpinUntil;
@@ -77,8 +79,12 @@ class RingSource final : public Source {
   explicit RingSource(Ring& ring, uint32_t budget = Ring::kSize)
       : Source(ring.wake().fd()), ring_(ring), budget_(budget) {}
 
-  bool HasWork() override { return ring_.HasEntry(); }
+  bool HasWork() override {
+    looks_.store(looks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    return ring_.HasEntry();
+  }
   void Run() override {
+    looks_.store(0, std::memory_order_relaxed);
     for (uint32_t left = budget_; left > 0 && ring_.HasEntry(); --left) {
       const uint64_t value = ring_.Take();
       in_order_ &= value == ++last_;
@@ -92,6 +98,8 @@ class RingSource final : public Source {
   void DisableNotify() override { ring_.WantKicks(false); }
 
   SlowStores& slow() { return slow_; }
+  // Since the last entry. Any thread.
+  uint32_t looks() const { return looks_.load(std::memory_order_relaxed); }
   // Once the driver has seen that all is used.
   bool in_order() const { return in_order_; }
   uint64_t last() const { return last_; }
@@ -99,6 +107,7 @@ class RingSource final : public Source {
  private:
   Ring& ring_;
   const uint32_t budget_;
+  alignas(64) std::atomic<uint32_t> looks_{0};
   SlowStores slow_;
   bool in_order_ = true;
   uint64_t last_ = 0;
@@ -238,6 +247,48 @@ TEST_P(SourceStress, RingsAndTasksDoNotLoseEachOthersWakeUps) {
   EXPECT_TRUE(first.in_order());
   EXPECT_TRUE(second.in_order());
   EXPECT_EQ(first.last() + second.last(), 2 * kEach);
+}
+
+// Keeps its thread from waiting.
+class BusySource final : public Source {
+ public:
+  explicit BusySource(const EventFd& wake) : Source(wake.fd()) {}
+  bool HasWork() override { return true; }
+  void Run() override {}
+  void EnableNotify() override {}
+  void DisableNotify() override {}
+};
+
+// Sweeps the moment of the next entry over the one in which a source that has long been silent is
+// looked at for the last time: that look finds it, or the driver sees that a kick is wanted.
+TEST(ParkStress, AnEntryThatMeetsTheLastLookIsNotLost) {
+#ifdef RINGSIDE_TSAN
+  constexpr uint32_t kParks = 500;
+#else
+  constexpr uint32_t kParks = 5'000;
+#endif
+  constexpr uint32_t kAlmostParked = 1000;  // looks
+  const std::unique_ptr<IoThread> io_thread = *IoThread::Start("test");
+  const OnTwoProcessors apart(*io_thread);
+  const EventFd never = *EventFd::Create();
+  BusySource busy(never);
+  const Attached busy_attached(*io_thread, busy, Phase::kComplete);
+  Ring ring;
+  RingSource source(ring);
+  const Attached attached(*io_thread, source, Phase::kSubmit);
+  Aim aim;
+  const RaceLimit limit;
+  for (uint32_t round = 1; round <= kParks && !limit.IsOver(); ++round) {
+    source.slow().TakeLines();
+    ASSERT_TRUE(SpinUntil([&] { return source.looks() >= kAlmostParked; }));
+    aim.Wait();
+    const uint32_t kicks = ring.kicks();
+    ring.Put(round);
+    aim.Learn(ring.kicks() != kicks);
+    ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); })) << "entry " << round << " was lost";
+  }
+  EXPECT_GT(ring.kicks(), 0u);
+  EXPECT_GT(io_thread->stats().parked.Get(), 0u);
 }
 
 }  // namespace

@@ -1,9 +1,13 @@
 // Means to make races between two threads happen.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <pthread.h>
+#include <random>
 #include <sched.h>
+#include <thread>
 #include <vector>
 
 #include "base/clock.h"
@@ -35,27 +39,33 @@ class RaceLimit {
   const int64_t end_ns_ = MonotonicNs() + 20'000'000'000;
 };
 
-// Keeps this thread and the I/O thread on processors of their own, where there are two: on one they
+// Keeps this thread and another one on processors of their own, where there are two: on one they
 // take turns, and no access races with another.
 class OnTwoProcessors {
  public:
   explicit OnTwoProcessors(IoThread& io_thread) {
+    pthread_t other{};
+    RunOn(io_thread, [&] { other = pthread_self(); });
+    KeepApart(other);
+  }
+  explicit OnTwoProcessors(std::thread& other) { KeepApart(other.native_handle()); }
+  ~OnTwoProcessors() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
+
+ private:
+  void KeepApart(pthread_t other) {
     sched_getaffinity(0, sizeof allowed_, &allowed_);
     std::vector<int> processors;
     for (int i = 0; i < CPU_SETSIZE; ++i) {
       if (CPU_ISSET(i, &allowed_)) processors.push_back(i);
     }
-    Stay(processors.front());
-    RunOn(io_thread, [&] { Stay(processors.back()); });
+    Keep(pthread_self(), processors.front());
+    Keep(other, processors.back());
   }
-  ~OnTwoProcessors() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
-
- private:
-  static void Stay(int processor) {
+  static void Keep(pthread_t thread, int processor) {
     cpu_set_t set;
     CPU_ZERO(&set);
     CPU_SET(processor, &set);
-    sched_setaffinity(0, sizeof set, &set);
+    pthread_setaffinity_np(thread, sizeof set, &set);
   }
   cpu_set_t allowed_;
 };
@@ -64,6 +74,24 @@ class OnTwoProcessors {
 inline void Delay(int steps) {
   for (int i = 0; i < steps; ++i) asm volatile("" : : : "memory");
 }
+
+// How long a thread waits so as to meet the other one at the moment that matters, whatever the
+// machine: less each time it came too late, a little more each time it came too early. It learns at
+// once what to make of a moment in which the other one did not run.
+class Aim {
+ public:
+  void Wait() { Delay(at_ + static_cast<int>(random_() % kSpread)); }
+  void Learn(bool late) {
+    at_ = late ? at_ - at_ / 8 - (at_ > 0 ? 1 : 0) : std::min(at_ + kStep, kMost);
+  }
+
+ private:
+  static constexpr int kMost = 10'000;
+  static constexpr int kStep = 8;
+  static constexpr unsigned kSpread = 64;
+  int at_ = 0;
+  std::minstd_rand random_{1};
+};
 
 // Stores of one thread to lines that the other one owns wait their turn in its store buffer, and
 // what it stores next waits behind them, while its loads run ahead. That makes a store that a later

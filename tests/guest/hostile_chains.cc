@@ -227,6 +227,15 @@ void IndirectNextBeyondTable(Chain& chain) {
   chain.PutIndirect(1, Memory().data, kDataLength, kNext | kWrite, 3);
 }
 
+// The queue's own descriptors as a table, which begins with the one that refers to it.
+void IndirectOwnTable(Chain& chain) {
+  chain.Put(0, chain.disk().queue().descriptor_area(), 16u * chain.disk().queue().size(),
+            kIndirect);
+}
+void IndirectOwnTableBehindHeader(Chain& chain) {
+  chain.Put(1, chain.disk().queue().descriptor_area(), 2 * 16, kIndirect);
+}
+
 void Indirect(Chain& chain) {
   chain.PutReadIndirect();
 }
@@ -319,6 +328,8 @@ constexpr auto kBehaviours = std::to_array<Behaviour>({
     {"indirect-in-hole", Refused<IndirectInHole>},
     {"indirect-wraps", Refused<IndirectWraps>},
     {"indirect-next-beyond-table", Refused<IndirectNextBeyondTable>},
+    {"indirect-own-table", Refused<IndirectOwnTable>},
+    {"indirect-own-table-behind-header", Refused<IndirectOwnTableBehindHeader>},
     {"indirect-not-negotiated", IndirectNotNegotiated},
     {"indirect", Served<Indirect>},
     {"split-header", Served<SplitHeader>},

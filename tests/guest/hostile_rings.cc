@@ -73,6 +73,44 @@ bool HeadAtTheTop(HostileTarget& target) {
   return SayOutcome(target, used);
 }
 
+// With reads in flight, heads that are answered at once come again and again in one go, until a chain
+// breaks the ring: a device has shown none of that when the reads are done, and whatever it keeps of
+// each has to have room.
+bool HeadsOfABrokenRing(HostileTarget& target) {
+  constexpr uint16_t kFirstShared = 3 * kRequests;
+  constexpr uint16_t kShared = 32;
+  VirtioBlk& disk = target.disk();
+  Virtqueue& queue = disk.queue();
+  const HostileMemory& memory = Memory();
+  const uint16_t used = queue.used_index();
+  for (uint16_t k = 0; k < kRequests; ++k) {
+    PutRead(disk, k, HostileMemory::kDataSize);
+    queue.AddHead(static_cast<uint16_t>(3 * k));
+  }
+  // Their header is another: the device may look at the reads' late.
+  BlkRequest::Header& header = memory.header[1];
+  header = {.type = kBlkGetId, .reserved = 0, .sector = 0};
+  memory.table[0] = {reinterpret_cast<uint64_t>(&header), 16, kDescriptorNext, 1};
+  memory.table[1] = {reinterpret_cast<uint64_t>(&memory.status[kRequests]), 1, kDescriptorWrite, 0};
+  for (uint16_t i = 0; i < kShared; ++i) {
+    queue.WriteDescriptor(static_cast<uint16_t>(kFirstShared + i),
+                          {reinterpret_cast<uint64_t>(memory.table), 32, kDescriptorIndirect, 0});
+  }
+  const auto broken = static_cast<uint16_t>(kFirstShared + kShared);
+  queue.WriteDescriptor(broken, {0, 0, 0, 0});
+  queue.Publish();
+  disk.pci().Kick(0);
+  const Deadline taken(20'000);
+  while (!taken.Passed()) Pause();
+  for (uint16_t i = 0; i + 1 < queue.size(); ++i) {
+    queue.AddHead(static_cast<uint16_t>(kFirstShared + i % kShared));
+  }
+  queue.AddHead(broken);
+  queue.Publish();
+  disk.pci().Kick(0);
+  return SayOutcome(target, used);
+}
+
 template <uint16_t kJump>
 bool IndexJumps(HostileTarget& target) {
   VirtioBlk& disk = target.disk();
@@ -193,6 +231,7 @@ bool AvailableRingChanges(HostileTarget& target) {
 constexpr auto kBehaviours = std::to_array<Behaviour>({
     {"head-twice", HeadTwice},
     {"head-again", HeadAgainAndAgain},
+    {"heads-of-a-broken-ring", HeadsOfABrokenRing},
     {"head-beyond-queue", HeadBeyondQueue},
     {"head-at-the-top", HeadAtTheTop},
     {"index-beyond-queue", IndexJumps<0>},

@@ -283,6 +283,8 @@ constexpr const char* kStopsTheDevice[] = {"loop",
                                            "indirect-in-hole",
                                            "indirect-wraps",
                                            "indirect-next-beyond-table",
+                                           "indirect-own-table",
+                                           "indirect-own-table-behind-header",
                                            "indirect-not-negotiated",
                                            "head-twice",
                                            "head-beyond-queue",
@@ -299,6 +301,7 @@ constexpr const char* kDoesNoHarm[] = {"indirect",
                                        "indirect-after-header",
                                        "split-header-indirect",
                                        "head-again",
+                                       "heads-of-a-broken-ring",
                                        "changed-while-read",
                                        "available-ring-changes",
                                        "kicks-before-ready",
@@ -341,8 +344,9 @@ TEST_P(HostileDriverTest, HarmsNobodyElse) {
   image.Fill(0, PatternOf(1));
   other.Fill(0, PatternOf(2));
   const std::string before = image.Content(0, 16 * kMiB);
-  const std::string output =
-      RunWell(Config("hostile=all", {Disk(image, CacheMode::kNone, GetParam()), Disk(other)}));
+  DiskConfig hostile = Disk(image, CacheMode::kNone, GetParam());
+  hostile.trace_latency = true;
+  const std::string output = RunWell(Config("hostile=all", {hostile, Disk(other)}));
   for (const char* name : kStopsTheDevice) {
     EXPECT_THAT(output, HasSubstr(absl::StrFormat("guest: hostile %s outcome=needs-reset", name)));
     EXPECT_THAT(output, HasSubstr(absl::StrFormat("guest: hostile %s ok\n", name)));

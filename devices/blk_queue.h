@@ -78,8 +78,9 @@ class BlkQueue final : public Source, private RequestOwner {
  private:
   static constexpr size_t kInlineSegments = 8;
   static constexpr size_t kBatch = 32;
-  // Blocks of ChainBuffers::kMax that are kept for the next requests of many segments, 512 KiB. What
-  // a deeper queue needs it allocates, and gives back: a guest's deepest moment is not for good.
+  // Blocks of ChainBuffers::kMax that are kept for the next requests of many segments, 512 KiB.
+  // What a deeper queue needs it allocates, and gives back: a guest's deepest moment is not for
+  // good.
   static constexpr size_t kMaxFreeSegments = 32;
 
   struct Slot : BlockRequest {

@@ -138,8 +138,8 @@ bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
   Descriptor descriptor(table, chain.head());
   while (true) {
     if ((descriptor.flags() & kDescIndirect) != 0) {
-      // The last of the queue's own (section 2.7.5.3.1). Where a table lies says nothing about that:
-      // it may be in the queue's own descriptor area.
+      // The last of the queue's own (section 2.7.5.3.1). Where a table lies says nothing about
+      // that: it may be in the queue's own descriptor area.
       table = std::exchange(may_refer, false) ? IndirectTable(descriptor) : nullptr;
       if (table == nullptr) return Break("an indirect descriptor stands where none may");
       size = descriptor.length() / kDescriptorSize;

@@ -223,8 +223,7 @@ void Disks::LogWaitingFor(const Disk& disk) const {
 void Disks::TakeKicks(const IoThread& here) {
   for (Disk& disk : disks_) {
     for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
-      disk.kicks[index] +=
-          disk.blk->TakeKicks(index, here, disk.pci->transport().kick(index));
+      disk.kicks[index] += disk.blk->TakeKicks(index, here, disk.pci->transport().kick(index));
     }
   }
 }

@@ -172,8 +172,8 @@ TEST(LatencyTrace, ARestartForgetsWhatWasUnderWay) {
 
 // ---- Drivers that break the rules, and queues that are at their end ----
 
-// Nobody publishes for a queue that is broken or stopped, while what it has in flight completes. The
-// lists have room for each head once, and AddressSanitizer looks at what is behind them.
+// Nobody publishes for a queue that is broken or stopped, while what it has in flight completes.
+// The lists have room for each head once, and AddressSanitizer looks at what is behind them.
 TEST(LatencyTrace, WhatIsNeverPublishedTakesNoMoreThanAPlaceAHead) {
   LatencyTrace trace(4);
   for (int round = 0; round < 1000; ++round) {

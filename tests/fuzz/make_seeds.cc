@@ -1,5 +1,5 @@
-// make_seeds DIRECTORY: writes the inputs that kernel_image_fuzz and virtio_blk_fuzz start from, each
-// into a folder of its own there.
+// make_seeds DIRECTORY: writes the inputs that kernel_image_fuzz and virtio_blk_fuzz start from,
+// each into a folder of its own there.
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -79,8 +79,8 @@ Bytes TableInItself() {
   return seed.Twist().Put({0, 0, 0, 0, 0, 4, 0}).bytes();
 }
 
-// With four reads in flight, all other entries of one turn are answered, on 32 heads in turn, and the
-// last one breaks the ring: nothing of that is published. Then the reads are done.
+// With four reads in flight, all other entries of one turn are answered, on 32 heads in turn, and
+// the last one breaks the ring: nothing of that is published. Then the reads are done.
 Bytes HeadsOfABrokenRing() {
   BlkSeed seed(true, false, 8);
   seed.Round(true, 5).Read().Read().Read().Read().GetId();

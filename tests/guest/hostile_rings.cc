@@ -73,9 +73,9 @@ bool HeadAtTheTop(HostileTarget& target) {
   return SayOutcome(target, used);
 }
 
-// With reads in flight, heads that are answered at once come again and again in one go, until a chain
-// breaks the ring: a device has shown none of that when the reads are done, and whatever it keeps of
-// each has to have room.
+// With reads in flight, heads that are answered at once come again and again in one go, until a
+// chain breaks the ring: a device has shown none of that when the reads are done, and whatever it
+// keeps of each has to have room.
 bool HeadsOfABrokenRing(HostileTarget& target) {
   constexpr uint16_t kFirstShared = 3 * kRequests;
   constexpr uint16_t kShared = 32;

@@ -64,7 +64,8 @@ absl::StatusOr<KernelImage> ParseBzImage(const ImageFile& file) {
   const uint32_t setup_sectors = setup.setup_sects != 0 ? setup.setup_sects : kSetupSectorsDefault;
   const uint64_t offset = (setup_sectors + 1) * kSectorSize;
   const uint64_t size = setup.syssize * kParagraph;
-  if (file.size() < offset + size) {
+  // The header counts whole paragraphs, and some linkers leave the last one unfilled.
+  if (file.size() + kParagraph <= offset + size) {
     return BadInput("%s is truncated: it has %d bytes, its header says %d", file.name(),
                     file.size(), offset + size);
   }
@@ -78,7 +79,7 @@ absl::StatusOr<KernelImage> ParseBzImage(const ImageFile& file) {
 
   KernelImage image = {.format = "bzImage"};
   image.segments.push_back({.file_offset = offset,
-                            .file_size = size,
+                            .file_size = std::min(size, file.size() - offset),
                             .guest_address = setup.pref_address,
                             .memory_size = memory_size});
   image.linux_entry = setup.pref_address + kEntry64Offset;

@@ -118,7 +118,10 @@ Json DiskJson(const DiskStatistics& disk) {
 }  // namespace
 
 std::string StatisticsTable(const MachineStatistics& statistics) {
-  std::string table;
+  const ConsoleStatistics& console = statistics.console;
+  std::string table =
+      absl::StrFormat("console: %d bytes written, %d waiting for their reader, %d dropped\n",
+                      console.written, console.waiting, console.dropped);
   for (const DiskStatistics& disk : statistics.disks) {
     AppendBackend(table, disk);
     absl::StrAppendFormat(&table, "  %-10s %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %9s %9s %9s\n",
@@ -159,7 +162,11 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
 }
 
 std::string StatisticsJson(const MachineStatistics& statistics) {
-  Json json = {{"disks", Json::array()},
+  Json json = {{"console",
+                {{"written", statistics.console.written},
+                 {"waiting", statistics.console.waiting},
+                 {"dropped", statistics.console.dropped}}},
+               {"disks", Json::array()},
                {"assigned", Json::array()},
                {"io_threads", Json::array()},
                {"vcpus", Json::array()}};

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
+#include "base/status.h"
 
 namespace ringside {
 namespace {
@@ -42,14 +43,17 @@ bool NeverBlocks(int fd) {
 
 }  // namespace
 
-Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread)
+Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread,
+                 Logger log)
     : config_(config),
+      log_(log),
       io_thread_(io_thread),
       input_(ReopenNonBlocking(config.input_fd, O_RDONLY)),
       output_(ReopenNonBlocking(config.output_fd, O_WRONLY)),
       output_never_blocks_(NeverBlocks(output_.get())),
       serial_(interrupt, *this),
       output_ring_(output_.valid() ? kBufferSize : 0),
+      output_left_(config.output_limit),
       input_watch_(input_.get(), EPOLLIN, [this] { ReadInput(); }),
       output_watch_(output_.get(), EPOLLOUT, [this] { WriteOutput(); }),
       pass_input_([this] { PassInput(); }),
@@ -75,6 +79,8 @@ bool Console::Send(std::byte data) {
     if (output_count_ < kBufferSize) {
       output_ring_[(output_head_ + output_count_) % kBufferSize] = data;
       ++output_count_;
+    } else {
+      ++dropped_;
     }
     room = RoomOrWait();
   }
@@ -103,20 +109,16 @@ void Console::WriteOutput() {
   // all is given a byte at a time, which it has announced room for.
   if (!output_never_blocks_) chunk = chunk.first(std::min<size_t>(chunk.size(), 1));
   if (chunk.empty()) return;
-  ssize_t written = write(output_.get(), chunk.data(), chunk.size());
-  if (written < 0 && (errno == EAGAIN || errno == EINTR)) {
-    io_thread_.Arm(output_watch_);
-    return;
-  }
-  // A reader that has gone away: what the guest says from now on nobody can hear.
-  if (written < 0) written = static_cast<ssize_t>(chunk.size());
+  const ConsoleStatistics done = Write(chunk);
 
   bool more = false;
   bool guest_waits = false;
   {
     const MutexLock lock(mutex_);
-    output_head_ = (output_head_ + static_cast<size_t>(written)) % kBufferSize;
-    output_count_ -= static_cast<size_t>(written);
+    written_ += done.written;
+    dropped_ += done.dropped;
+    output_head_ = (output_head_ + done.written + done.dropped) % kBufferSize;
+    output_count_ -= done.written + done.dropped;
     more = output_count_ > 0;
     if (!more) drained_.notify_all();
     if (kBufferSize - output_count_ >= Serial::kFifoSize) {
@@ -125,6 +127,38 @@ void Console::WriteOutput() {
   }
   if (more) io_thread_.Arm(output_watch_);
   if (guest_waits) serial_.OutputDrained();
+}
+
+// A file that takes nothing now may take more later, when somebody has made room on its disk; what a
+// pipe says whose reader has gone away is the same each time.
+ConsoleStatistics Console::Write(std::span<const std::byte> chunk) {
+  if (output_left_ == 0) {
+    if (!std::exchange(limit_logged_, true)) {
+      log_.Log(Severity::kWarning,
+               "console output has reached its limit after %d bytes: the guest's further output is "
+               "lost",
+               config_.output_limit);
+    }
+    return {.dropped = chunk.size()};
+  }
+  const ssize_t written =
+      write(output_.get(), chunk.data(), std::min<uint64_t>(chunk.size(), output_left_));
+  if (written >= 0) {
+    output_left_ -= static_cast<uint64_t>(written);
+    return {.written = static_cast<uint64_t>(written)};
+  }
+  const int error = errno;
+  if (error == EAGAIN || error == EINTR) return {};
+  if (!std::exchange(error_logged_, true)) {
+    log_.Log(Severity::kWarning, "%s; the guest's output is lost until it can be written again",
+             Message(ErrnoError(error, "cannot write console output")));
+  }
+  return {.dropped = chunk.size()};
+}
+
+ConsoleStatistics Console::statistics() const {
+  const MutexLock lock(mutex_);
+  return {.written = written_, .waiting = output_count_, .dropped = dropped_};
 }
 
 size_t Console::Flush(absl::Duration limit) {

@@ -2,7 +2,8 @@
 //
 // Threads: bytes from the guest are taken on vCPU threads into a bounded buffer and written by the
 // I/O thread, so a reader who does not read stalls neither a vCPU nor the machine's end: the
-// guest's transmitter just stays busy. Input is read by the I/O thread and kept until the port
+// guest's transmitter just stays busy. What a file does not take, since its disk is full or it has
+// reached its limit, is dropped and counted, and the log says so once. Input is read by the I/O thread and kept until the port
 // takes it, so that the detach key is found even while the guest does not listen.
 //
 // Ownership: descriptors stay the embedder's and stay open while the console exists.
@@ -12,21 +13,26 @@
 #include <condition_variable>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/sync.h"
 #include "devices/serial.h"
 #include "poll/io_thread.h"
+#include "vmm/statistics.h"
 
 namespace ringside {
 
 struct ConsoleConfig {
   int input_fd = -1;   // -1: the guest never receives anything
   int output_fd = -1;  // -1: what the guest sends is dropped
+  // At most so many bytes are written in all: a guest may never stop talking.
+  uint64_t output_limit = std::numeric_limits<uint64_t>::max();
   // Typed by the user to leave: is not sent on, but calls `detached` (on the I/O thread).
   std::optional<uint8_t> detach_key;
   std::function<void()> detached;
@@ -36,8 +42,9 @@ class Console final : private SerialPeer {
  public:
   static constexpr size_t kBufferSize = 64 << 10;  // each way
 
-  // Both arguments outlive the console.
-  Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread);
+  // `interrupt` and `io_thread` outlive the console, and so does what the log leads to.
+  Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread,
+          Logger log = Logger());
   ~Console() override;
 
   Serial& serial() { return serial_; }
@@ -47,6 +54,8 @@ class Console final : private SerialPeer {
   bool spoken() const { return spoken_.load(std::memory_order_relaxed); }
   // Waits until all output is written, or for `limit` at most; returns the bytes still unwritten.
   size_t Flush(absl::Duration limit);
+  // Any thread.
+  ConsoleStatistics statistics() const;
   // Lets go of the descriptors. Blocks until the I/O thread has done so.
   void Stop();
 
@@ -78,11 +87,14 @@ class Console final : private SerialPeer {
   void ReadInput();
   void PassInput();
   void WriteOutput();
+  // Of the bytes at the chunk's beginning, how many are written, and how many have to be dropped.
+  ConsoleStatistics Write(std::span<const std::byte> chunk);
 
   // Whether a whole FIFO fits; if not, the guest is told when it does.
   bool RoomOrWait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const ConsoleConfig config_;
+  const Logger log_;
   IoThread& io_thread_;
   const UniqueFd input_;
   const UniqueFd output_;
@@ -91,14 +103,20 @@ class Console final : private SerialPeer {
 
   std::atomic<bool> spoken_{false};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::condition_variable_any drained_;                         // output_count_ is 0
   std::vector<std::byte> output_ring_ ABSL_GUARDED_BY(mutex_);  // of kBufferSize
   size_t output_head_ ABSL_GUARDED_BY(mutex_) = 0;              // of the oldest byte
   size_t output_count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool guest_waits_ ABSL_GUARDED_BY(mutex_) = false;
+  uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
 
-  // The I/O thread's own: input that the port has not taken yet.
+  // The I/O thread's own: how much may still be written, and what the log has been told.
+  uint64_t output_left_;
+  bool limit_logged_ = false;
+  bool error_logged_ = false;
+  // Likewise: input that the port has not taken yet.
   std::vector<std::byte> input_pending_;
   bool reading_ = true;  // until end of file or Stop
 

@@ -140,7 +140,7 @@ absl::Status Machine::AddDevices() {
   RINGSIDE_ASSIGN_OR_RETURN(io_thread_, IoThread::Start("io"));
   ConsoleConfig console = config_.console;
   if (!console.detached) console.detached = [this] { Stop(); };
-  console_ = std::make_unique<Console>(console, serial_interrupt_, *io_thread_);
+  console_ = std::make_unique<Console>(console, serial_interrupt_, *io_thread_, log_);
   RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(serial_interrupt_, kCom1Irq));
   RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kCom1Port, Serial::kSize, console_->serial()));
   RINGSIDE_RETURN_IF_ERROR(
@@ -217,6 +217,9 @@ const MachineEnd& Machine::Wait() {
     if (const size_t unwritten = console_->Flush(kFlushLimit); unwritten > 0) {
       log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
     }
+    if (const uint64_t dropped = console_->statistics().dropped; dropped > 0) {
+      log_.Log(Severity::kWarning, "%d bytes of console output were dropped", dropped);
+    }
   }
   const MutexLock lock(mutex_);
   return *end_;
@@ -230,6 +233,7 @@ void Machine::StopPciDevices() {
 
 MachineStatistics Machine::Statistics() {
   MachineStatistics statistics;
+  statistics.console = console_->statistics();
   disks_->Collect(statistics);
   assigned_.Collect(statistics);
   for (const auto& vcpu : vcpus_) statistics.vcpus.push_back(vcpu->statistics());

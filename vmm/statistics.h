@@ -117,7 +117,15 @@ struct AssignedStatistics {
   uint64_t register_exits = 0;  // accesses to its registers that left the guest
 };
 
+// What the guest has sent to its console, in bytes.
+struct ConsoleStatistics {
+  uint64_t written = 0;
+  uint64_t waiting = 0;  // for its reader
+  uint64_t dropped = 0;  // beyond the limit, sent while the port was busy, or refused by the host
+};
+
 struct MachineStatistics {
+  ConsoleStatistics console;
   std::vector<DiskStatistics> disks;
   std::vector<AssignedStatistics> assigned;
   std::vector<IoThreadStatistics> io_threads;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "tests/support/recording_log.h"
 #include "tests/support/run_on.h"
 #include "tests/support/serial_driver.h"
 #include "vmm/console.h"
@@ -15,7 +16,7 @@ namespace ringside::testing {
 class ConsoleTest : public ::testing::Test {
  protected:
   void Open(const ConsoleConfig& config) {
-    console_.emplace(config, interrupt_, *io_thread_);
+    console_.emplace(config, interrupt_, *io_thread_, Logger(&log_));
     guest_.emplace(console_->serial(), interrupt_);
   }
   void OpenInput(int fd) {
@@ -34,6 +35,7 @@ class ConsoleTest : public ::testing::Test {
 
   std::unique_ptr<IoThread> io_thread_ = *IoThread::Start("test");
   EventFd interrupt_ = *EventFd::Create();
+  RecordingLog log_;
   std::optional<Console> console_;
   std::optional<SerialDriver> guest_;
 };

@@ -1,14 +1,19 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <thread>
 
 #include "tests/support/console_fixture.h"
 #include "tests/support/descriptors.h"
+#include "tests/support/directories.h"
 
 namespace ringside {
 namespace {
 
 using namespace testing;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 // The two ends of something that fills up when nobody reads.
 struct Channel {
@@ -162,6 +167,67 @@ TEST_F(ConsoleOutputTo, DevNullIsNeverTooMuch) {
   OpenOutput(null.get());
   EXPECT_TRUE(guest_->Send(Text(Console::kBufferSize * 2)));
   EXPECT_EQ(console_->Flush(kWaitLimit), 0u);
+}
+
+TEST_F(ConsoleOutputTo, AFullDiskHoldsNobodyIsSaidOnceAndWhatItCostIsCounted) {
+  const UniqueFd full(Must(open("/dev/full", O_WRONLY | O_CLOEXEC), "/dev/full"));
+  OpenOutput(full.get());
+  const std::string text = Text(Console::kBufferSize * 4);
+  EXPECT_TRUE(guest_->Send(text));
+  EXPECT_EQ(console_->Flush(kWaitLimit), 0u);
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("cannot write console output: No space left")));
+  const ConsoleStatistics statistics = console_->statistics();
+  EXPECT_EQ(statistics.dropped, text.size());
+  EXPECT_EQ(statistics.written, 0u);
+}
+
+// Somebody makes room on the disk: here, by giving the pipe a reader again.
+TEST_F(ConsoleOutputTo, WhatCanBeWrittenAgainIs) {
+  const TempDirectory directory;
+  const std::string path = directory / "fifo";
+  Must(mkfifo(path.c_str(), 0600), "mkfifo");
+  UniqueFd reader(Must(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC), "reader"));
+  const UniqueFd writer(Must(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC), "writer"));
+  OpenOutput(writer.get());
+  reader = UniqueFd();
+  ASSERT_TRUE(guest_->Send("nobody hears this"));
+  ASSERT_EQ(console_->Flush(kWaitLimit), 0u);
+  reader = UniqueFd(Must(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC), "reader"));
+  ASSERT_TRUE(guest_->Send("hello"));
+  EXPECT_EQ(ReadExactly(reader.get(), 5), "hello");
+  EXPECT_EQ(console_->Flush(kWaitLimit), 0u);
+  EXPECT_EQ(console_->statistics().dropped, 17u);
+  EXPECT_EQ(console_->statistics().written, 5u);
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("Broken pipe")));
+}
+
+TEST_F(ConsoleOutputTo, AFileGetsNoMoreThanItsLimitAndTheGuestGoesOn) {
+  constexpr size_t kLimit = Console::kBufferSize + 777;
+  const UniqueFd file = RegularFile();
+  Open({.output_fd = file.get(), .output_limit = kLimit});
+  const std::string text = Text(Console::kBufferSize * 4);
+  EXPECT_TRUE(guest_->Send(text));
+  EXPECT_EQ(console_->Flush(kWaitLimit), 0u);
+  EXPECT_TRUE(guest_->TransmitterEmpty());
+  lseek(file.get(), 0, SEEK_SET);
+  EXPECT_TRUE(ReadExactly(file.get(), text.size()) == text.substr(0, kLimit));
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("has reached its limit after 66313 bytes")));
+  const ConsoleStatistics statistics = console_->statistics();
+  EXPECT_EQ(statistics.written, kLimit);
+  EXPECT_EQ(statistics.dropped, text.size() - kLimit);
+}
+
+TEST_F(ConsoleOutputTo, AllOfWhatAGuestSendsIsWrittenWaitingOrDropped) {
+  const Pipe pipe;
+  OpenOutput(pipe.write_end.get());
+  const std::string text = Text(Console::kBufferSize * 8);
+  for (const char c : text) guest_->Write(kThr, static_cast<uint8_t>(c));
+  console_->Stop();
+  const ConsoleStatistics statistics = console_->statistics();
+  EXPECT_GT(statistics.dropped, 0u);
+  EXPECT_EQ(statistics.written, ReadAvailable(pipe.read_end.get()).size());
+  EXPECT_EQ(statistics.waiting, console_->Flush(absl::ZeroDuration()));
+  EXPECT_EQ(statistics.written + statistics.waiting + statistics.dropped, text.size());
 }
 
 TEST_F(ConsoleOutputTo, NowhereIsDroppedAndCounted) {

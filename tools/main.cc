@@ -80,7 +80,8 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
   run.add_option("--memory", options.memory, "guest memory; takes K, M, G")
       ->type_name("SIZE")
       ->default_str("512M");
-  run.add_option("--serial", options.serial, "where COM1 goes: stdio, file=PATH or none")
+  run.add_option("--serial", options.serial, "where COM1 goes: stdio, none, or file=PATH[,limit=64M][,truncate=on], which appends "
+                 "unless told to truncate; what would make the file longer than its limit is dropped")
       ->type_name("WHERE")
       ->default_str("stdio");
   run.add_option("--entry", options.entry, "how the kernel is entered: auto, linux or pvh")

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
-#include <fcntl.h>
 #include <fstream>
 #include <poll.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "tools/iothread_option.h"
 #include "tools/latency_file.h"
 #include "tools/poll_report.h"
+#include "tools/serial_option.h"
 #include "tools/statistics_report.h"
 #include "tools/terminal.h"
 #include "tools/wait_file.h"
@@ -56,38 +56,6 @@ absl::StatusOr<std::optional<absl::Duration>> ParseHaltPoll(const std::string& t
     return BadInput("--halt-poll '%s' is unknown; give a time such as 50us, or kernel", text);
   }
   return limit;
-}
-
-// The serial console of this process: which descriptors, and the terminal that must be restored.
-struct SerialOption {
-  UniqueFd file;
-  ConsoleConfig config;
-  bool on_stdio = false;
-};
-
-absl::StatusOr<SerialOption> OpenSerial(const std::string& text) {
-  constexpr std::string_view kFile = "file=";
-  SerialOption serial;
-  if (text == "none") return serial;
-  if (text == "stdio") {
-    serial.config.input_fd = STDIN_FILENO;
-    serial.config.output_fd = STDOUT_FILENO;
-    serial.on_stdio = true;
-    return serial;
-  }
-  if (!text.starts_with(kFile) || text.size() == kFile.size()) {
-    return BadInput("--serial '%s' is unknown; give stdio, file=PATH or none", text);
-  }
-  const std::string path = text.substr(kFile.size());
-  serial.file = UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!serial.file.valid()) {
-    const int error = errno;
-    const absl::Status status =
-        ErrnoError(error, absl::StrFormat("--serial cannot write '%s'", path));
-    return absl::InvalidArgumentError(status.message());  // whatever the cause: the user's to mend
-  }
-  serial.config.output_fd = serial.file.get();
-  return serial;
 }
 
 absl::Status CheckTrace(const TraceFormat& format, const std::string& path,

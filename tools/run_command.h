@@ -17,7 +17,7 @@ struct RunOptions {
   std::string entry;  // auto, linux or pvh
   std::string cpus;
   std::string memory;  // a size
-  std::string serial;  // stdio, file=PATH or none
+  std::string serial;  // stdio, file=PATH[,...] or none
   std::vector<std::string> disks;
   std::vector<std::string> assigned;  // addresses
   std::vector<std::string> io_threads;

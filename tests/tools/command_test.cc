@@ -54,6 +54,12 @@ std::string CopyToTemporary(const std::filesystem::path& path) {
   return copy;
 }
 
+std::string MakeFifo(const std::string& name) {
+  const std::string path = TemporaryDirectory() / name;
+  EXPECT_EQ(mkfifo(path.c_str(), 0600), 0);
+  return path;
+}
+
 // ---- Bad input: exit code 2 and one line that names the thing ----
 
 struct BadInputRow {
@@ -150,6 +156,21 @@ INSTANTIATE_TEST_SUITE_P(
         BadInputRow{"UnknownSerial",
                     {"run", "--kernel", kGuest, "--serial", "tcp"},
                     "--serial 'tcp' is unknown; give stdio, file=PATH or none"},
+        BadInputRow{"SerialFileWithoutAName",
+                    {"run", "--kernel", kGuest, "--serial", "file="},
+                    "--serial 'file=' cannot be; give file=PATH[,limit=SIZE][,truncate=on]"},
+        BadInputRow{"SerialUnknownKey",
+                    {"run", "--kernel", kGuest, "--serial", "file=/dev/null,size=1M"},
+                    "--serial 'size=1M' cannot be"},
+        BadInputRow{"SerialLimitIsNoSize",
+                    {"run", "--kernel", kGuest, "--serial", "file=/dev/null,limit=much"},
+                    "--serial limit 'much' is not a size"},
+        BadInputRow{"SerialPathWithASingleComma",
+                    {"run", "--kernel", kGuest, "--serial", "file=/dev/null,x"},
+                    "--serial 'x' is no key=value; a comma in a path is written twice"},
+        BadInputRow{"SerialFifoThatNobodyReads",
+                    {"run", "--kernel", kGuest, "--serial", "file=" + MakeFifo("fifo")},
+                    "fifo': No such device or address; start first what reads it"},
         BadInputRow{"SerialFileCannotBeWritten",
                     {"run", "--kernel", kGuest, "--serial", "file=/nonexistent/console"},
                     "--serial cannot write '/nonexistent/console'"}),
@@ -189,20 +210,52 @@ TEST(ExitCodeTest, TellsHowTheGuestEnded) {
   EXPECT_THAT(crash.errors, StartsWith("ringside: error: vCPU 0: "));
 }
 
+ProcessResult RunWithSerial(const std::string& serial) {
+  return Ringside({"run", "--kernel", kGuest, "--cmdline", "end=poweroff", "--serial", serial,
+                   "--stats"});
+}
+
 TEST(ConsoleOptionTest, OutputGoesToAFileOrNowhere) {
   SKIP_WITHOUT_KVM();
-  const std::string path = MakeFile("console", "old content");
-  const ProcessResult to_file = Ringside(
-      {"run", "--kernel", kGuest, "--cmdline", "end=poweroff", "--serial", "file=" + path});
+  const std::string path = MakeFile("console", "old content\n");
+  const ProcessResult to_file = RunWithSerial("file=" + path);
   EXPECT_EQ(to_file.status, 0);
   EXPECT_EQ(to_file.output, "");
-  EXPECT_THAT(ReadFile(path), StartsWith("guest: entry=pvh"));
+  EXPECT_THAT(to_file.errors, StartsWith("console: "));
+  EXPECT_THAT(ReadFile(path), StartsWith("old content\nguest: entry=pvh"));
   EXPECT_THAT(ReadFile(path), EndsWith("guest: end=poweroff\n"));
+  EXPECT_EQ(RunWithSerial("file=" + path + ",truncate=on").status, 0);
+  EXPECT_THAT(ReadFile(path), StartsWith("guest: entry=pvh"));
 
   const ProcessResult to_none =
       Ringside({"run", "--kernel", kGuest, "--cmdline", "end=poweroff", "--serial", "none"});
   EXPECT_EQ(to_none.status, 0);
   EXPECT_EQ(to_none.output, "");
+}
+
+TEST(ConsoleOptionTest, AFileDoesNotGrowBeyondItsLimitWhoeverWroteItAndItIsSaid) {
+  SKIP_WITHOUT_KVM();
+  const std::string path = MakeFile("limited", std::string(1000, 'x'));
+  const ProcessResult result = RunWithSerial("file=" + path + ",limit=1K");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_EQ(ReadFile(path), std::string(1000, 'x') + "guest: entry=pvh cpl=3 c");
+  EXPECT_THAT(result.errors, HasSubstr("reached its limit after 24 bytes"));
+  EXPECT_THAT(result.errors, HasSubstr(" bytes of console output were dropped\n"));
+  EXPECT_THAT(result.errors,
+              ::testing::ContainsRegex("console: 24 bytes written, 0 waiting for their reader, "
+                                       "[1-9][0-9]* dropped\n"));
+  EXPECT_EQ(RunWithSerial("file=" + path + ",limit=999").status, 0);
+  EXPECT_EQ(ReadFile(path).size(), 1024u);
+}
+
+TEST(ConsoleOptionTest, AFullDiskIsSaidOnceAndHoldsNobody) {
+  SKIP_WITHOUT_KVM();
+  const ProcessResult result = RunWithSerial("file=/dev/full");
+  EXPECT_EQ(result.status, 0);
+  EXPECT_THAT(result.errors,
+              StartsWith("ringside: warning: cannot write console output: No space left on device"));
+  EXPECT_EQ(std::ranges::count(result.errors.substr(0, result.errors.find("console: ")), '\n'), 2)
+      << result.errors;
 }
 
 TEST(PermissionTest, KvmForbiddenIsBadInputThatNamesTheGroup) {

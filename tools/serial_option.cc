@@ -1,0 +1,82 @@
+#include "tools/serial_option.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/size.h"
+#include "base/status.h"
+#include "tools/key_value.h"
+
+namespace ringside {
+namespace {
+
+struct FileOption {
+  std::string path;
+  uint64_t limit = kSerialFileLimit;
+  bool truncate = false;
+};
+
+absl::StatusOr<FileOption> ParseFile(const std::string& text) {
+  RINGSIDE_ASSIGN_OR_RETURN(
+      const std::vector<KeyValue> fields,
+      ParseKeyValues("--serial", text, "a comma in a path is written twice, such as file=a,,b: "));
+  FileOption file;
+  for (const auto& [key, value] : fields) {
+    if (key == "file" && !value.empty()) {
+      file.path = value;
+    } else if (key == "limit") {
+      const absl::StatusOr<uint64_t> limit = ParseSize(value);
+      if (!limit.ok()) return BadInput("--serial limit %s", Message(limit.status()));
+      file.limit = *limit;
+    } else if (key == "truncate" && (value == "on" || value == "off")) {
+      file.truncate = value == "on";
+    } else {
+      return BadInput("--serial '%s=%s' cannot be; give file=PATH[,limit=SIZE][,truncate=on]", key,
+                      value);
+    }
+  }
+  return file;
+}
+
+// O_NONBLOCK: a FIFO that nobody reads must not hold up the start.
+absl::StatusOr<UniqueFd> OpenFile(const FileOption& file) {
+  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK |
+                    (file.truncate ? O_TRUNC : 0);
+  UniqueFd fd(open(file.path.c_str(), flags, 0666));
+  if (fd.valid()) return fd;
+  const int error = errno;
+  const absl::Status status =
+      ErrnoError(error, absl::StrFormat("--serial cannot write '%s'", file.path),
+                 error == ENXIO ? "start first what reads it" : "");
+  return absl::InvalidArgumentError(status.message());  // whatever the cause: the user's to mend
+}
+
+}  // namespace
+
+absl::StatusOr<SerialOption> OpenSerial(const std::string& text) {
+  SerialOption serial;
+  if (text == "none") return serial;
+  if (text == "stdio") {
+    serial.config.input_fd = STDIN_FILENO;
+    serial.config.output_fd = STDOUT_FILENO;
+    serial.on_stdio = true;
+    return serial;
+  }
+  if (!text.starts_with("file=")) {
+    return BadInput("--serial '%s' is unknown; give stdio, file=PATH or none", text);
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(const FileOption file, ParseFile(text));
+  RINGSIDE_ASSIGN_OR_RETURN(serial.file, OpenFile(file));
+  serial.config.output_fd = serial.file.get();
+  struct stat info;
+  // Only what a file keeps is limited: a pipe or a terminal keeps nothing.
+  if (fstat(serial.file.get(), &info) == 0 && S_ISREG(info.st_mode)) {
+    const auto size = static_cast<uint64_t>(info.st_size);
+    serial.config.output_limit = file.limit > size ? file.limit - size : 0;
+  }
+  return serial;
+}
+
+}  // namespace ringside

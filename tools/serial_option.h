@@ -1,0 +1,25 @@
+// --serial: stdio, none, or file=PATH[,limit=SIZE][,truncate=on].
+//
+// A file is appended to: a mistyped path then destroys nothing, and what a guest said before it
+// crashed outlives its restart. Its limit counts all that is in it.
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "vmm/console.h"
+
+namespace ringside {
+
+struct SerialOption {
+  UniqueFd file;  // has to stay open as long as the machine is there
+  ConsoleConfig config;
+  bool on_stdio = false;
+};
+
+inline constexpr uint64_t kSerialFileLimit = 64 << 20;  // unless there is a limit=
+
+absl::StatusOr<SerialOption> OpenSerial(const std::string& text);
+
+}  // namespace ringside

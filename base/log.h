@@ -1,10 +1,12 @@
 // Where the library says things: a sink that its embedder sets. The library has no global state
-// and never writes to stdout or stderr by itself.
+// and never writes to stdout or stderr by itself. Names in a line may be anybody's: each is one line
+// that no terminal obeys.
 #pragma once
 
 #include <string_view>
 
 #include "absl/strings/str_format.h"
+#include "base/printable.h"
 
 namespace ringside {
 
@@ -25,7 +27,7 @@ class Logger {
 
   template <typename... Args>
   void Log(Severity severity, const absl::FormatSpec<Args...>& format, const Args&... args) const {
-    if (sink_ != nullptr) sink_->Log(severity, absl::StrFormat(format, args...));
+    if (sink_ != nullptr) sink_->Log(severity, Printable(absl::StrFormat(format, args...)));
   }
 
  private:

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/printable.h"
 #include "base/status.h"
 #include "poll/uring.h"
 #include "tools/exit_codes.h"
@@ -18,21 +19,25 @@
 namespace ringside {
 namespace {
 
-// One line a finding; remembers whether any was bad.
+// One line a finding, whatever a device calls itself; remembers whether any was bad.
 class Report {
  public:
-  void Good(const std::string& line) { std::printf("  ok    %s\n", line.c_str()); }
+  void Good(const std::string& line) { Print("ok", line); }
   void Bad(const std::string& line) {
-    std::printf("  LACK  %s\n", line.c_str());
+    Print("LACK", line);
     all_good_ = false;
   }
   // Works, but another way would be better.
-  void Slow(const std::string& line) { std::printf("  slow  %s\n", line.c_str()); }
+  void Slow(const std::string& line) { Print("slow", line); }
   // Neither good nor bad: not everyone needs it.
-  void Note(const std::string& line) { std::printf("  --    %s\n", line.c_str()); }
+  void Note(const std::string& line) { Print("--", line); }
   bool all_good() const { return all_good_; }
 
  private:
+  static void Print(const char* mark, const std::string& line) {
+    std::printf("  %-4s  %s\n", mark, Printable(line).c_str());
+  }
+
   bool all_good_ = true;
 };
 

@@ -127,11 +127,4 @@ std::string StageName(const LatencyStage& stage) {
   return std::string(LatencyPointName(stage.from)) + "->" + LatencyPointName(stage.to);
 }
 
-std::string Printable(std::string text) {
-  for (char& c : text) {
-    if (c < 0x20 || c > 0x7e) c = '?';
-  }
-  return text;
-}
-
 }  // namespace ringside

@@ -61,8 +61,6 @@ LatencyReport Summarize(const std::vector<QueueLatencies>& queues);
 
 // "seen->taken".
 std::string StageName(const LatencyStage& stage);
-// A name from a file nobody vouches for: nothing a terminal would obey.
-std::string Printable(std::string text);
 
 // For people and for programs (latency_text.cc), and as a picture (latency_svg.cc): a bar for each
 // profile.

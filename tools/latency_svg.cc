@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "absl/strings/str_format.h"
+#include "base/printable.h"
 #include "tools/latency_summary.h"
 
 namespace ringside {

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "base/printable.h"
 #include "base/size.h"
 #include "tools/latency_summary.h"
 

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "base/nearest.h"
+#include "base/printable.h"
 #include "tools/doctor_command.h"
 #include "tools/exit_codes.h"
 #include "tools/report_command.h"
@@ -61,7 +62,7 @@ class SpdlogSink final : public ringside::LogSink {
   void Log(Severity severity, std::string_view line) override {
     constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
                                                      spdlog::level::warn, spdlog::level::err};
-    logger_->log(kLevels[static_cast<int>(severity)], "{}", line);
+    logger_->log(kLevels[static_cast<int>(severity)], "{}", ringside::Printable(line));
   }
 
  private:

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
-#include "tools/latency_summary.h"
+#include "base/printable.h"
 #include "tools/poll_settings.h"
 
 namespace ringside {

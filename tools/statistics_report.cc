@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
+#include "base/printable.h"
 #include "base/size.h"
 #include "tools/poll_settings.h"
 
@@ -53,7 +54,7 @@ Json QueueJson(const QueueStatistics& queue) {
 
 // What happened below the queues.
 void AppendBackend(std::string& table, const DiskStatistics& disk) {
-  absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s, ", disk.path, disk.cache,
+  absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s, ", Printable(disk.path), disk.cache,
                         disk.engine.empty() ? "unused" : disk.engine);
   if (disk.nvme.has_value()) {
     const NvmeStatistics& nvme = *disk.nvme;

@@ -316,6 +316,22 @@ TEST(StatisticsReportTest, TheTableTellsThreadsAndTheirSettings) {
   EXPECT_THAT(table, HasSubstr(", 3 preempted), 7 dozes (5 to their end), "));
 }
 
+TEST(StatisticsReportTest, ThePathOfADiskCannotWriteALineOfItsOwn) {
+  MachineStatistics statistics;
+  statistics.disks = {{.path = "a\nI/O thread\x1b[A", .engine = "io_uring"}};
+  EXPECT_THAT(StatisticsTable(statistics), HasSubstr("disk a\\x0aI/O thread\\x1b[A: cache="));
+}
+
+TEST(StatisticsReportTest, TheConsoleTellsWhatBecameOfItsBytes) {
+  MachineStatistics statistics;
+  statistics.console = {.written = 1, .waiting = 2, .dropped = 3};
+  EXPECT_THAT(StatisticsTable(statistics),
+              HasSubstr("console: 1 bytes written, 2 waiting for their reader, 3 dropped\n"));
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJson(statistics));
+  EXPECT_EQ(json["console"],
+            nlohmann::json::parse(R"({"written":1,"waiting":2,"dropped":3})"));
+}
+
 TEST(StatisticsReportTest, TheJsonTellsThemToo) {
   const nlohmann::json json = nlohmann::json::parse(StatisticsJson(TwoThreads()));
   EXPECT_EQ(json["disks"][0]["queues"][0]["io_thread"], "b");

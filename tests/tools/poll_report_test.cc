@@ -89,12 +89,12 @@ TEST_F(PollReportTest, TellsWhyInWords) {
           "    ------------------- 57.9us: the look ends\n"
           "       100ms to    ever   0.6% |#\n"
           "  in flight: sleeps at once\n"
-          "  queue 0 of a?.img: 500 requests in 400 batches, 100 kicks: 75.0% found by looking\n"
+          "  queue 0 of a\\x1b.img: 500 requests in 400 batches, 100 kicks: 75.0% found by looking\n"
           "I/O thread io1: poll=always\n"
           "  0 hits, 0 misses, 0 dozes (0 to their end), 0 sleeps; preempted 0 times\n"
           "  idle: sleeps at once\n"
           "  in flight: looks until something comes\n"
-          "  queue 1 of a?.img: 3 requests in 3 batches, 5 kicks: 0.0% found by looking\n");
+          "  queue 1 of a\\x1b.img: 3 requests in 3 batches, 5 kicks: 0.0% found by looking\n");
 }
 
 TEST_F(PollReportTest, ALongHistogramStillFitsAScreen) {

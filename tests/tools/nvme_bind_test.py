@@ -10,6 +10,7 @@ import os
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 _PROGRAM = Path(__file__).resolve().parents[2] / "tools" / "nvme-bind"
 
@@ -290,6 +291,15 @@ class InUse(NvmeBindTest):
                 self.refused(f"process {900 + number} (qemu) has /dev/{name} open")
                 os.unlink(self.host.root / f"proc/{900 + number}/fd/5")
 
+    def test_a_process_whose_name_moves_the_cursor(self):
+        self.host.add_open_file(900, "a\x1b[2J\nnvme-bind: fine\u202e", "/dev/nvme0n1")
+        output = io.StringIO()
+        with (contextlib.redirect_stderr(output), mock.patch("sys.argv", ["nvme-bind", DEVICE]),
+              mock.patch.object(nvme_bind, "Host", return_value=self.host)):
+            self.assertEqual(nvme_bind.main(), nvme_bind.STATUS_REFUSED)
+        self.assertIn(r"process 900 (a\x1b[2J\nnvme-bind: fine\u202e) has", output.getvalue())
+        self.assertEqual(output.getvalue().count("\n"), 1)
+
     def test_the_disk_of_a_namespace_with_several_paths(self):
         self.host.add_device(OTHER, group="4")
         self.host.add_namespace(OTHER, path_name="nvme1c1n1", name="nvme1n1")
@@ -310,11 +320,11 @@ class InUse(NvmeBindTest):
         self.refused("process 900 (ringside) has /dev/vfio/3 open", "--back", DEVICE)
 
     def test_the_list_says_it(self):
-        self.host.put(f"sys/bus/pci/devices/{DEVICE}/nvme/nvme0/model", "Fast 1T   \n")
+        self.host.put(f"sys/bus/pci/devices/{DEVICE}/nvme/nvme0/model", "Fast 1T\x9b1m   \n")
         self.host.mount("259:0", "/srv", "/dev/nvme0n1")
         self.host.add_device("0000:00:06.0", group="", driver="")
         self.assertEqual(self.run_it("--list").splitlines(), [
-            f"{DEVICE} Fast 1T: driver nvme, IOMMU group 3, nvme0n1 is mounted on /srv",
+            f"{DEVICE} Fast 1T\\x9b1m: driver nvme, IOMMU group 3, nvme0n1 is mounted on /srv",
             "0000:00:06.0: driver none, no IOMMU, no use seen"])
 
 

@@ -183,6 +183,58 @@ TEST(CostPolicy, ItLeavesTheCpuToAThreadThatNeededItAndForLongerIfItDoesAgain) {
   EXPECT_EQ(leaves_for_ns(), 10 * kMs);
 }
 
+// What is slept for another reason than what it costs is no fault of the plans, and must not make
+// the guard take over from them.
+class CostPolicyForced : public ::testing::Test {
+ protected:
+  // A wait of 1 us, which costs a whole sleep too much unless it is looked for. Returns why it was
+  // planned as it was.
+  WaitReason Wait(CostPolicy& policy, bool preempted = false) {
+    const WaitExplanation before = policy.Explain().of(Waiting::kInFlight);
+    const WaitPlan plan = policy.Plan(Waiting::kInFlight, now_ns_);
+    policy.Observe({.what = Waiting::kInFlight,
+                    .preempted = preempted,
+                    .start_ns = now_ns_,
+                    .waited_ns = 1'000,
+                    .spun_ns = std::min<int64_t>(plan.spin_ns, 1'000)});
+    now_ns_ += 1'000;
+    const WaitExplanation after = policy.Explain().of(Waiting::kInFlight);
+    regret_rose_ns_ = after.regret_ns - before.regret_ns;
+    for (size_t reason = 0; reason < kWaitReasons; ++reason) {
+      if (after.waits[reason] > before.waits[reason]) return static_cast<WaitReason>(reason);
+    }
+    ADD_FAILURE() << "the wait was not counted";
+    return WaitReason::kGuard;
+  }
+
+  int64_t now_ns_ = 1'000'000'000;
+  int64_t regret_rose_ns_ = 0;
+};
+
+TEST_F(CostPolicyForced, ToLeaveTheCpuToOthersIsNotRegretted) {
+  CostPolicy policy({});
+  policy.SetSleepCost(kSleep);
+  Wait(policy, /*preempted=*/true);
+  for (int i = 0; i < 1'000; ++i) {
+    ASSERT_EQ(Wait(policy), WaitReason::kPreempted);
+    ASSERT_EQ(regret_rose_ns_, 0);
+  }
+  now_ns_ += 200'000'000;
+  EXPECT_EQ(Wait(policy), WaitReason::kPolicy);
+}
+
+TEST_F(CostPolicyForced, ToKeepTheCeilingIsNotRegretted) {
+  CostPolicy policy({.cpu_max = 0.01});
+  policy.SetSleepCost(kSleep);
+  int at_ceiling = 0;
+  for (int i = 0; i < 1'000; ++i) {
+    if (Wait(policy) != WaitReason::kCeiling) continue;
+    ++at_ceiling;
+    ASSERT_EQ(regret_rose_ns_, 0);
+  }
+  EXPECT_GT(at_ceiling, 500);
+}
+
 TEST(CostPolicy, ItExplainsWhatItDoesAndWhy) {
   CostPolicy policy({});
   policy.SetSleepCost(kSleep);

@@ -251,6 +251,39 @@ TEST_F(InterruptRouterTest, AFailureIsLoggedOnceAndLeavesTheVectorMasked) {
   EXPECT_TRUE(WaitForRequest(0x41));
 }
 
+// With 32-bit APIC ids the high half of a message's address has no room for anything below bit 8,
+// and KVM refuses a table that has something there (api.rst, KVM_CAP_X2APIC_API).
+TEST_F(InterruptRouterTest, AMessageThatKvmRefusesSpoilsNoOther) {
+  constexpr uint64_t kRefused = uint64_t{1} << 32 | kMsiAddress;
+  kvm_enable_cap wide_ids = {};
+  wide_ids.cap = KVM_CAP_X2APIC_API;
+  wide_ids.args[0] = KVM_X2APIC_API_USE_32BIT_IDS;
+  ASSERT_EQ(ioctl(vm_fd_, KVM_ENABLE_CAP, &wide_ids), 0);
+
+  const auto good = NewVector(), bad = NewVector(), late = NewVector();
+  good->Unmask(kMsiAddress, 0x41);
+  bad->Unmask(kRefused, 0x42);
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("KVM_SET_GSI_ROUTING")));
+  bad->event().Signal();
+  EXPECT_TRUE(WaitForFd(bad->event().fd(), POLLIN, kNow)) << "it is masked";
+  late->Unmask(kMsiAddress, 0x43);
+  late->event().Signal();
+  EXPECT_TRUE(WaitForRequest(0x43));
+  // Nor may it look as if it were set: it is refused again.
+  const uint64_t updates = router_->table_updates();
+  bad->Unmask(kRefused, 0x42);
+  EXPECT_EQ(router_->table_updates(), updates + 1);
+  EXPECT_FALSE(Requested(0x42));
+  // A message that was there before stays, but is not delivered in place of the new one.
+  good->Unmask(kRefused, 0x44);
+  good->event().Signal();
+  EXPECT_TRUE(WaitForFd(good->event().fd(), POLLIN, kNow)) << "it is masked";
+  bad->Unmask(kMsiAddress, 0x42);
+  good->Unmask(kMsiAddress, 0x41);
+  EXPECT_TRUE(WaitForRequest(0x41));
+  EXPECT_TRUE(WaitForRequest(0x42));
+}
+
 TEST_F(InterruptRouterTest, DoorbellsComeAndGo) {
   const absl::StatusOr<EventFd> first = EventFd::Create(), second = EventFd::Create();
   ASSERT_TRUE(first.ok() && second.ok());

@@ -17,6 +17,7 @@
 #include <atomic>
 #include <cstring>
 #include <fcntl.h>
+#include <functional>
 #include <linux/pci_regs.h>
 #include <string>
 #include <sys/mman.h>
@@ -58,6 +59,7 @@ class FakePciDevice final : public PciDevice {
     int resets = 0;
     bool bus_master_at_reset = false;
     std::atomic<bool> is_open = true;
+    std::function<void()> on_order;  // each store into the page of orders, before it is obeyed
     std::atomic<int> lost_dma = 0;  // without bus mastering, or to where nothing is mapped
   };
 
@@ -125,6 +127,7 @@ class FakePciDevice final : public PciDevice {
   }
   void WriteRegisters(int bar, uint64_t offset, std::span<const std::byte> data) override {
     if (bar != 0) return;
+    if (record_.on_order != nullptr) record_.on_order();
     std::memcpy(memory_ + offset, data.data(), data.size());
     uint64_t value = 0;
     std::memcpy(&value, data.data(), data.size());

@@ -12,7 +12,9 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "tests/support/directories.h"
+#include "tests/support/fake_pci_device.h"
 #include "tests/support/test_machine.h"
+#include "tests/support/wait.h"
 
 namespace ringside {
 namespace {
@@ -158,6 +160,43 @@ TEST_F(MachineTest, TheEndEventBecomesReadable) {
   ASSERT_TRUE((*machine)->Start().ok());
   (*machine)->Wait();
   EXPECT_EQ((*machine)->end_event().Clear(), 1u);
+}
+
+// Takes the signal by which a vCPU thread, where it is blocked, is asked to leave the guest.
+bool TakeStopSignal() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGRTMIN);
+  const timespec limit = {.tv_sec = 10};
+  return sigtimedwait(&set, nullptr, &limit) == SIGRTMIN;
+}
+
+// A vCPU may be in the middle of an access, and go on with others, until it has been joined. Here
+// one stays in an access until it is asked to leave for the second time: Stop asks once, so that is
+// Wait, which is joining it.
+TEST_F(MachineTest, DevicesAreStoppedOnceNoVcpuCanReachThem) {
+  testing::FakePciDevice::Record record;
+  Event in_access;
+  std::optional<int> resets_while_in_access;
+  record.on_order = [&] {
+    if (resets_while_in_access.has_value()) return;
+    in_access.Notify();
+    const bool asked_twice = TakeStopSignal() && TakeStopSignal();
+    resets_while_in_access = asked_twice ? record.resets : -1;
+  };
+  MachineConfig config = GuestConfig(console_, "assigned=1");
+  config.assigned = {
+      {.address = "0000:0a:00.0", .open = [&]() -> absl::StatusOr<std::unique_ptr<PciDevice>> {
+         return std::make_unique<testing::FakePciDevice>(record);
+       }}};
+  absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  ASSERT_TRUE(in_access.WaitFor(testing::kWaitLimit));
+  (*machine)->Stop();
+  (*machine)->Wait();
+  EXPECT_EQ(resets_while_in_access, 0);
+  EXPECT_EQ(record.resets, 1);
 }
 
 TEST_F(MachineTest, StoppingAtAnyMomentNeitherHangsNorLeaks) {

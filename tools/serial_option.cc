@@ -42,6 +42,11 @@ absl::StatusOr<FileOption> ParseFile(const std::string& text) {
 
 // O_NONBLOCK: a FIFO that nobody reads must not hold up the start.
 absl::StatusOr<UniqueFd> OpenFile(const FileOption& file) {
+  // Such a device knows no appending: its first sectors would be lost.
+  if (struct stat found; stat(file.path.c_str(), &found) == 0 && S_ISBLK(found.st_mode)) {
+    return BadInput("--serial '%s' is a block device, which would be overwritten; give a file",
+                    file.path);
+  }
   const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK |
                     (file.truncate ? O_TRUNC : 0);
   UniqueFd fd(open(file.path.c_str(), flags, 0666));

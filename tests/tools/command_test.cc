@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <iterator>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include "tests/support/directories.h"
@@ -246,6 +247,18 @@ TEST(ConsoleOptionTest, AFileDoesNotGrowBeyondItsLimitWhoeverWroteItAndItIsSaid)
                                        "[1-9][0-9]* dropped\n"));
   EXPECT_EQ(RunWithSerial("file=" + path + ",limit=999").status, 0);
   EXPECT_EQ(ReadFile(path).size(), 1024u);
+}
+
+TEST(ConsoleOptionTest, ABlockDeviceIsNotOverwritten) {
+  SKIP_WITHOUT_KVM();
+  // A node of a device that is not there: should it be opened after all, no disk is hurt.
+  const std::string path = TemporaryDirectory() / "block";
+  if (mknod(path.c_str(), S_IFBLK | 0600, makedev(7, 250)) != 0) {
+    GTEST_SKIP() << "only root can make a node of a block device";
+  }
+  const ProcessResult result = RunWithSerial("file=" + path);
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.errors, HasSubstr("block' is a block device, which would be overwritten"));
 }
 
 TEST(ConsoleOptionTest, AFullDiskIsSaidOnceAndHoldsNobody) {

@@ -32,6 +32,10 @@ TEST(Printable, WhatIsNoUtf8IsSpeltOut) {
   EXPECT_EQ(Printable("\xed\xa0\x80"), "\\xed\\xa0\\x80");    // a surrogate
   EXPECT_EQ(Printable("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");  // above U+10FFFF
   EXPECT_EQ(Printable("\xff"), "\\xff");
+  // An A in more bytes than it takes.
+  EXPECT_EQ(Printable("\xc1\x81"), "\\xc1\\x81");
+  EXPECT_EQ(Printable("\xe0\x81\x81"), "\\xe0\\x81\\x81");
+  EXPECT_EQ(Printable("\xf0\x80\x81\x81"), "\\xf0\\x80\\x81\\x81");
 }
 
 TEST(Printable, WhatIsPrintableAlreadyStays) {

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <sys/mman.h>
-#include <unistd.h>
 #include <utility>
 
+#include "base/memory_file.h"
 #include "base/status.h"
 #include "block/nvme_spec.h"
 
@@ -49,10 +49,7 @@ DmaSpace::DmaSpace(PciDevice& device) : device_(device), free_(WholePages(device
 absl::StatusOr<DmaBuffer> DmaSpace::Allocate(uint64_t size) {
   size = (size + nvme::kPageSize - 1) & ~uint64_t{nvme::kPageSize - 1};
   DmaBuffer buffer;
-  buffer.fd_ = UniqueFd(memfd_create("nvme-queues", MFD_CLOEXEC));
-  if (!buffer.fd_.valid() || ftruncate(buffer.fd_.get(), static_cast<off_t>(size)) != 0) {
-    return ErrnoError(errno, "cannot get memory for NVMe queues");
-  }
+  RINGSIDE_ASSIGN_OR_RETURN(buffer.fd_, CreateMemoryFile("nvme-queues", size));
   void* memory = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, buffer.fd_.get(), 0);
   if (memory == MAP_FAILED) return ErrnoError(errno, "cannot map memory for NVMe queues");
   buffer.data_ = static_cast<std::byte*>(memory);

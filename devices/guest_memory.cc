@@ -2,8 +2,8 @@
 
 #include <cerrno>
 #include <sys/mman.h>
-#include <unistd.h>
 
+#include "base/memory_file.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -12,12 +12,8 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const
   uint64_t total = 0;
   for (const Range& range : ranges) total += range.size;
 
-  UniqueFd fd(memfd_create("guest-memory", MFD_CLOEXEC));
-  if (!fd.valid()) return ErrnoError(errno, "cannot create guest memory");
-  if (ftruncate(fd.get(), static_cast<off_t>(total)) != 0) {
-    return ErrnoError(errno, absl::StrFormat("cannot size guest memory to %d bytes", total),
-                      "ask for less memory or raise 'ulimit -f'");
-  }
+  // Sealed: a vfio-user server is given the descriptor.
+  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemoryFile("guest-memory", total));
 
   std::unique_ptr<GuestMemory> memory(new GuestMemory(std::move(fd)));
   uint64_t offset = 0;

@@ -14,8 +14,6 @@ constexpr uint8_t kDriverBits = VirtioTransport::kAcknowledge | VirtioTransport:
                                 VirtioTransport::kDriverOk | VirtioTransport::kFeaturesOk |
                                 VirtioTransport::kFailed;
 
-constexpr int kMaxComplaints = 10;
-
 bool IsPowerOfTwo(uint16_t size) {
   return size != 0 && (size & (size - 1)) == 0;
 }
@@ -70,7 +68,7 @@ absl::StatusOr<std::unique_ptr<VirtioTransport>> VirtioTransport::Create(
 
 VirtioTransport::VirtioTransport(VirtioDevice& device, std::string name, Logger log,
                                  std::vector<const EventFd*> vectors)
-    : device_(device), name_(std::move(name)), log_(log), vectors_(std::move(vectors)) {}
+    : device_(device), name_(std::move(name)), vectors_(std::move(vectors)), complaints_(log) {}
 
 VirtioTransport::~VirtioTransport() {
   ResetAndWait();
@@ -206,12 +204,8 @@ bool VirtioTransport::MarkNeedsReset() {
   return true;
 }
 
-// A driver may break the device and reset it for ever: the log is the host's.
 void VirtioTransport::LogNeedsReset(std::string_view why) {
-  const int count = complaints_.fetch_add(1, std::memory_order_relaxed) + 1;
-  if (count > kMaxComplaints) return;
-  log_.Log(Severity::kWarning, "%s: stopped until its driver resets it: %s%s", name_, why,
-           count == kMaxComplaints ? " (no more of these are logged)" : "");
+  complaints_.Log(Severity::kWarning, "%s: stopped until its driver resets it: %s", name_, why);
 }
 
 // Features.

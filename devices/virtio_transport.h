@@ -25,7 +25,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "base/sync.h"
 #include "devices/virtio_device.h"
 
@@ -148,13 +148,13 @@ class VirtioTransport final : private VirtioEvents {
 
   VirtioDevice& device_;
   const std::string name_;
-  const Logger log_;
   const std::vector<const EventFd*> vectors_;
   std::atomic<uint8_t> isr_{0};
   std::deque<Port> ports_;  // by queue; constant once created
   InterruptLine config_interrupt_{isr_, kIsrConfig};
   TaskTo<VirtioTransport, &VirtioTransport::FinishReset> done_{*this};
-  std::atomic<int> complaints_{0};  // logged so far
+  // A driver may break the device and reset it for ever: the log is the host's.
+  LogLimit complaints_;
 
   Mutex calls_ ABSL_ACQUIRED_BEFORE(mutex_);  // one call of the device at a time
   mutable Mutex mutex_;

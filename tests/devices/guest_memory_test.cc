@@ -1,8 +1,10 @@
 #include "devices/guest_memory.h"
 
 #include <algorithm>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace ringside {
 namespace {
@@ -30,6 +32,14 @@ TEST_F(GuestMemoryTest, HasTheRegionsItWasAskedFor) {
     offset += range.size;
     ++i;
   }
+}
+
+// Who is given the descriptor, such as a vfio-user server, could else end us by SIGBUS.
+TEST_F(GuestMemoryTest, NobodyWhoHasTheDescriptorChangesItsLength) {
+  const int fd = memory_->regions().front().fd;
+  EXPECT_EQ(ftruncate(fd, 0), -1);
+  EXPECT_EQ(ftruncate(fd, 64 * kPage), -1);
+  EXPECT_EQ(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, kPage), 0);
 }
 
 TEST_F(GuestMemoryTest, GivesTheHostAddressOfWhatIsInside) {

@@ -1,0 +1,18 @@
+// Memory that other processes can be given by its descriptor, and whose length none of them can
+// change: an access behind a shortened end would kill whoever makes it. Holes can be punched.
+//
+// Source: memfd_create(2); fcntl(2), "File Sealing".
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+
+namespace ringside {
+
+// `name` is what /proc shows. Zeroes, which take no memory until touched. The error is the system's,
+// with what was being done.
+absl::StatusOr<UniqueFd> CreateMemoryFile(const char* name, uint64_t size);
+
+}  // namespace ringside

@@ -97,7 +97,7 @@ inline void NvmeChannel::SendNow(Slot& slot) {
 }
 
 void NvmeChannel::RingDoorbell() {
-  if (frozen_) return;
+  if (frozen_ || failed_) return;
   if (ring_.Submit()) counters_.doorbells.Add();
   // No fence: see NvmeController::Rest.
   if (watch_.asleep.load(std::memory_order_relaxed)) [[unlikely]] {
@@ -125,20 +125,20 @@ void NvmeChannel::Reap() {
 // No more than a ring's worth.
 inline void NvmeChannel::TakeCompletions() {
   for (unsigned left = ring_.entries(); left > 0; --left) {
-    const nvme::Completion* completion = ring_.Pop();
-    if (completion == nullptr) return;
-    Complete(*completion);
+    nvme::CompletionEnd end;
+    if (!ring_.Pop(end)) return;
+    Complete(end);
   }
 }
 
-inline void NvmeChannel::Complete(const nvme::Completion& completion) {
-  const size_t index = completion.id & 0xff;
-  if (index >= slots_.size() || slots_[index].command.id != completion.id) [[unlikely]] {
+inline void NvmeChannel::Complete(const nvme::CompletionEnd& end) {
+  const size_t index = end.id & 0xff;
+  if (index >= slots_.size() || slots_[index].command.id != end.id) [[unlikely]] {
     counters_.stray_completions.Add();
     return;
   }
   Slot& slot = slots_[index];
-  const nvme::Status status = nvme::StatusOf(completion.status);
+  const nvme::Status status = nvme::StatusOf(end.status);
   if ((status & nvme::kStatusCode) == 0) [[likely]]
     return Finish(slot, index, 0);
   CompleteWithError(slot, index, status);
@@ -146,7 +146,7 @@ inline void NvmeChannel::Complete(const nvme::Completion& completion) {
 
 [[gnu::noinline]] void NvmeChannel::CompleteWithError(Slot& slot, size_t index,
                                                       nvme::Status status) {
-  if ((status & nvme::kDoNotRetry) != 0 || slot.sends >= nvme::kMostSends) {
+  if ((status & nvme::kDoNotRetry) != 0 || slot.sends >= nvme::kMostSends || failed_) {
     return Finish(slot, index, nvme::ErrnoOf(status));
   }
   counters_.resent.Add();
@@ -178,11 +178,12 @@ void NvmeChannel::Freeze() {
 template <typename GiveUp>
 void NvmeChannel::GiveUpIf(GiveUp give_up) {
   for (Slot& slot : slots_) {
-    if (slot.in_flight() && give_up(slot)) Finish(slot, IndexOf(slot), -EIO);
+    if (slot.in_flight() && give_up(slot)) Finish(slot, IndexOf(slot), failure_);
   }
 }
 
 void NvmeChannel::Thaw() {
+  if (failed_) return Fail();  // cancelled meanwhile
   // Still frozen, so that what `done` submits waits: only what was sent before is sent again.
   TakeCompletions();
   GiveUpIf([](const Slot& slot) {
@@ -199,10 +200,33 @@ void NvmeChannel::Thaw() {
 }
 
 void NvmeChannel::Fail() {
-  frozen_ = failed_ = must_wait_ = true;
+  frozen_ = true;
+  FailWaiting(failure_);
   TakeCompletions();
   GiveUpIf([](const Slot&) { return true; });
-  FailWaiting();
+}
+
+void NvmeChannel::Cancel() {
+  if (failed_) return;
+  FailWaiting(-ECANCELED);
+  queue_.Cancel();
+}
+
+// The oldest of those that wait has done so at least since then: all that were there have begun.
+void NvmeChannel::WaitersChanged() {
+  std::atomic<uint32_t>& since = queue_.waits_since();
+  if (begun_ == waited_) return since.store(0, std::memory_order_relaxed);
+  if (since.load(std::memory_order_relaxed) != 0 && begun_ < looked_at_) return;
+  looked_at_ = waited_;
+  since.store(watch_.tick.load(std::memory_order_relaxed), std::memory_order_relaxed);
+}
+
+uint64_t NvmeChannel::FailOverdueWaiters(uint32_t now, uint32_t limit) {
+  const uint32_t since = queue_.waits_since().load(std::memory_order_relaxed);
+  if (since == 0 || now - since <= limit) return 0;
+  const uint64_t before = begun_;
+  FailWaiters(looked_at_ - begun_);
+  return begun_ - before;
 }
 
 NvmeChannel::Overdue NvmeChannel::FindOverdue(uint32_t now, uint32_t limit) {

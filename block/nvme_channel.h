@@ -56,6 +56,9 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
   ~NvmeChannel() override;
 
   void Submit(BlockRequest& request) override;
+  // What is in flight ends when the controller cannot reach its memory any more: see
+  // NvmeQueue::Cancel.
+  void Cancel() override;
 
   // For the controller's thread, through NvmeQueue::OnIoThread.
   void Freeze();
@@ -71,6 +74,9 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
   // A command sent more than `limit` ticks before `now`: to be aborted the first time, and then
   // only a reset helps. Looks at the completions before it believes that.
   Overdue FindOverdue(uint32_t now, uint32_t limit);
+  // Fails the requests that have waited for a slot for more than `limit` ticks; how many those were.
+  // One that comes when others wait already is found up to as many ticks later.
+  uint64_t FailOverdueWaiters(uint32_t now, uint32_t limit);
 
  private:
   friend NvmeRequests;
@@ -106,6 +112,7 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
                   uint32_t most);
   void FillDiscard(Slot& slot, uint64_t offset, uint64_t bytes);
   void FillFlush(Slot& slot);
+  void WaitersChanged();
   bool FlushIsVain() const { return cache_lost_.load(std::memory_order_relaxed); }
 
   void Send(Slot& slot);
@@ -113,11 +120,11 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
   void RingDoorbell();
   void Reap();
   void TakeCompletions();
-  void Complete(const nvme::Completion& completion);
+  void Complete(const nvme::CompletionEnd& end);
   void CompleteWithError(Slot& slot, size_t index, nvme::Status status);
   void GiveBackBounce(Slot& slot, int result);
   void Finish(Slot& slot, size_t index, int result);
-  // Those in flight for which give_up(slot) is true are answered with -EIO.
+  // Those in flight for which give_up(slot) is true are answered with failure_.
   template <typename GiveUp>
   void GiveUpIf(GiveUp give_up);
   void LetInterruptsThrough();
@@ -131,6 +138,7 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
   PciDevice& device_;
   const std::atomic<bool>& cache_lost_;
   NvmeRing ring_;
+  uint64_t looked_at_ = 0;  // of waited_, when queue_.waits_since() was set
   bool frozen_ = true;
   bool masked_ = false;
   bool unmasking_ = true;  // not in force yet; at first it is as the one before has left it

@@ -34,7 +34,7 @@ absl::Status NvmeCommandRing::SetUp(int file, int eventfd, unsigned entries) {
   error = io_uring_register_files(&ring_, &file, 1);
   if (error == 0) error = io_uring_register_eventfd(&ring_, eventfd);
   io_uring_register_ring_fd(&ring_);  // saves a reference count a call; not everywhere
-  std::array<io_uring_restriction, 4> rules = {};
+  std::array<io_uring_restriction, 5> rules = {};
   rules[0].opcode = IORING_RESTRICTION_SQE_OP;
   rules[0].sqe_op = IORING_OP_URING_CMD;
   rules[1].opcode = IORING_RESTRICTION_SQE_FLAGS_REQUIRED;
@@ -43,6 +43,8 @@ absl::Status NvmeCommandRing::SetUp(int file, int eventfd, unsigned entries) {
   rules[2].register_op = IORING_REGISTER_ENABLE_RINGS;
   rules[3].opcode = IORING_RESTRICTION_REGISTER_OP;
   rules[3].register_op = IORING_UNREGISTER_RING_FDS;
+  rules[4].opcode = IORING_RESTRICTION_SQE_OP;
+  rules[4].sqe_op = IORING_OP_ASYNC_CANCEL;
   if (error == 0) error = io_uring_register_restrictions(&ring_, rules.data(), rules.size());
   if (error == 0) error = io_uring_enable_rings(&ring_);
   return error < 0 ? UringSetUpError(-error) : absl::OkStatus();
@@ -59,6 +61,14 @@ void NvmeCommandRing::Push(uint32_t operation, const nvme_uring_cmd& command, ui
   entry->flags = IOSQE_FIXED_FILE;
   entry->user_data = data;
   std::memcpy(entry->cmd, &command, sizeof command);
+}
+
+void NvmeCommandRing::CancelAll() {
+  io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+  if (entry == nullptr) return;  // the kernel has not taken what it was shown: it begins nothing
+  io_uring_prep_cancel64(entry, 0, IORING_ASYNC_CANCEL_ANY);
+  entry->flags = IOSQE_FIXED_FILE;  // which is asked of all, and means nothing here
+  entry->user_data = kCancelling;
 }
 
 // What has completed meanwhile comes along.

@@ -29,6 +29,14 @@ class NvmeCommandRing {
   // `operation`: NVME_URING_CMD_IO, or NVME_URING_CMD_IO_VEC, whose vectors stay until it has
   // completed. It starts with the next Submit.
   void Push(uint32_t operation, const nvme_uring_cmd& command, uint64_t data);
+  // Takes back what was pushed and the kernel has not taken yet, calling withdrawn(data) for each.
+  template <typename Withdrawn>
+  void Withdraw(Withdrawn withdrawn);
+  // Asks for the end of all that is under way, with the next Submit, once nothing else is pushed.
+  // Completes itself, as kCancelling.
+  void CancelAll();
+  static constexpr uint64_t kCancelling = 0;
+
   // One system call if anything was pushed. Whether that has taken it all.
   bool Submit(Counter& enters);
 
@@ -53,6 +61,19 @@ class NvmeCommandRing {
   io_uring ring_ = {};
   bool set_up_ = false;
 };
+
+template <typename Withdrawn>
+void NvmeCommandRing::Withdraw(Withdrawn withdrawn) {
+  io_uring_sq& queue = ring_.sq;
+  // The kernel reads the tail in calls of this thread only (no SQPOLL), so it may go back.
+  const unsigned head = *queue.khead;
+  for (unsigned tail = queue.sqe_tail; tail != head; --tail) {
+    const unsigned last = (tail - 1) & queue.ring_mask;
+    withdrawn(queue.sqes[last << 1].user_data);  // entries are twice as large as an io_uring_sqe
+  }
+  queue.sqe_head = queue.sqe_tail = head;
+  *queue.ktail = head;
+}
 
 template <typename Complete>
 void NvmeCommandRing::Reap(Counter& enters, Complete complete) {

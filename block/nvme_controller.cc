@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/slow_notice.h"
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -15,6 +16,9 @@ namespace {
 constexpr int64_t kMostTickNs = 1'000'000'000;
 constexpr int kMostStops = 3;
 constexpr int64_t kReturnPeriodNs = 50'000'000;
+constexpr absl::Duration kShutdownTime = absl::Seconds(10);
+// When the machine is over: what was flushed is durable, and an end without this is no loss of power.
+constexpr absl::Duration kHurriedShutdownTime = absl::Seconds(1);
 
 }  // namespace
 
@@ -32,6 +36,8 @@ absl::StatusOr<std::shared_ptr<NvmeController>> NvmeController::Create(
         "those of this machine",
         device->name(), class_code, kNvmePciClass);
   }
+  const SlowNotice notice(logger, absl::StrFormat("%s to come up, %s at most", device->name(),
+                                                  absl::FormatDuration(settings.open_limit)));
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
   std::shared_ptr<NvmeController> controller(
       new NvmeController(std::move(device), settings, logger, std::move(wake)));
@@ -51,10 +57,23 @@ NvmeController::NvmeController(std::unique_ptr<PciDevice> device, const NvmeSett
     : device_(std::move(device)),
       settings_(settings),
       log_(logger),
-      tick_ns_(std::clamp<int64_t>(absl::ToInt64Nanoseconds(settings.timeout) / kTicksATimeout,
-                                   1'000'000, kMostTickNs)),
+      log_limit_(logger),
+      pace_(PaceOf(settings)),
+      open_until_ns_(MonotonicNs() + absl::ToInt64Nanoseconds(settings.open_limit)),
       wake_(std::move(wake)),
       space_(*device_) {}
+
+NvmeController::Pace NvmeController::PaceOf(const NvmeSettings& settings) {
+  constexpr int64_t kTicksATimeout = 8;
+  const int64_t timeout_ns = absl::ToInt64Nanoseconds(settings.timeout);
+  const int64_t wait_ns = std::max(absl::ToInt64Nanoseconds(settings.least_wait), 4 * timeout_ns);
+  const int64_t tick_ns = std::clamp<int64_t>(timeout_ns / kTicksATimeout, 1'000'000, kMostTickNs);
+  const auto ticks = [tick_ns](int64_t time_ns) {
+    return static_cast<uint32_t>((time_ns + tick_ns - 1) / tick_ns);
+  };
+  return {
+      .tick_ns = tick_ns, .ticks_a_timeout = ticks(timeout_ns), .ticks_a_wait = ticks(wait_ns)};
+}
 
 NvmeController::~NvmeController() {
   if (!thread_.joinable()) return;
@@ -107,7 +126,7 @@ void NvmeController::Run(absl::Status& status, Event& is_up) {
     if (MonotonicNs() >= next_tick_ns_) Tick();
   }
   ChangeQueues();
-  if (admin_ != nullptr) admin_->ShutDown();
+  if (admin_ != nullptr) admin_->ShutDown(watch_.ends() ? kHurriedShutdownTime : kShutdownTime);
 }
 
 void NvmeController::WaitForSomething() {
@@ -117,7 +136,7 @@ void NvmeController::WaitForSomething() {
     timeout_ms = left_ns <= 0 ? 0 : static_cast<int>(left_ns / 1'000'000 + 1);
   }
   if (away_) timeout_ms = static_cast<int>(kReturnPeriodNs / 1'000'000);
-  const bool is_told = !away_ && !given_up_;
+  const bool is_told = !away_ && !given_up_ && !watch_.ends();
   pollfd fds[] = {{.fd = wake_.fd(), .events = POLLIN},
                   {.fd = interrupts_[0].fd(), .events = POLLIN},
                   {.fd = is_told ? device_->gone_fd() : -1, .events = POLLIN}};
@@ -128,7 +147,7 @@ void NvmeController::WaitForSomething() {
     resting_ = false;
     device_->MaskVector(0);  // each tick looks
     watch_.asleep.store(false, std::memory_order_relaxed);
-    next_tick_ns_ = MonotonicNs() + tick_ns_;
+    next_tick_ns_ = MonotonicNs() + pace_.tick_ns;
   }
   if (fds[2].revents != 0) Recover("it is gone");
 }
@@ -141,7 +160,9 @@ void NvmeController::Rest() {
   const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
   const auto queues = Queues();
   const bool busy = std::ranges::any_of(
-      queues, [now](NvmeQueue* queue) { return queue->AnyInFlightFor(0, now); });
+      queues, [now](NvmeQueue* queue) {
+        return queue->AnyInFlightFor(0, now) || queue->waits_since().load() != 0;
+      });
   // What is in force later only makes this thread tick once more.
   if (!busy) resting_ = watch_.asleep.load(std::memory_order_relaxed) && device_->UnmaskVector(0);
   watch_.asleep.store(!busy, std::memory_order_relaxed);
@@ -231,6 +252,10 @@ void NvmeController::ChangeQueues() {
       UnmakeQueue(*queue);
       continue;
     }
+    if (queue->cancelled() && !queue->failed) {
+      CancelQueue(*queue);
+      continue;
+    }
     if (queue->created || queue->failed || away_) continue;
     const absl::Status status = given_up_ ? GivenUp() : MakeQueue(*queue);
     if (absl::IsDeadlineExceeded(status) || MayReturn(status)) {
@@ -240,7 +265,7 @@ void NvmeController::ChangeQueues() {
     }
     queue->created = status.ok();
     queue->failed = !status.ok();
-    if (queue->failed && !given_up_) log_.Log(Severity::kError, "%s", Message(status));
+    if (queue->failed && !given_up_) log_limit_.Log(Severity::kError, "%s", Message(status));
     queue->OnIoThread(
         [&](NvmeChannel& channel) { queue->created ? channel.Thaw() : channel.Fail(); });
   }
@@ -268,15 +293,35 @@ absl::Status NvmeController::MakeQueue(NvmeQueue& queue) {
       .status();
 }
 
+absl::Status NvmeController::DeleteQueue(NvmeQueue& queue) {
+  for (const nvme::AdminOp op : {nvme::AdminOp::kDeleteSq, nvme::AdminOp::kDeleteCq}) {
+    RINGSIDE_RETURN_IF_ERROR(
+        admin_->Execute({.opcode = static_cast<uint8_t>(op), .cdw10 = queue.id()}).status());
+  }
+  return absl::OkStatus();
+}
+
+// Section 3.3.1.3.1: once its submission queue is deleted, commands in flight reach no memory.
+void NvmeController::CancelQueue(NvmeQueue& queue) {
+  queue.OnIoThread([](NvmeChannel& channel) { channel.Freeze(); });
+  const absl::Status status = away_           ? absl::UnavailableError(name() + " is away")
+                              : queue.created ? DeleteQueue(queue)
+                                              : absl::OkStatus();
+  if (!status.ok()) {
+    log_limit_.Log(Severity::kWarning, "%s: the machine is over: cutting it off from memory",
+                   Message(status));
+    return CutOff();
+  }
+  queue.created = false;
+  queue.failed = true;
+  queue.OnIoThread([](NvmeChannel& channel) { channel.Fail(); });
+}
+
 void NvmeController::UnmakeQueue(NvmeQueue& queue) {
   if (queue.created && !given_up_) {
-    for (const nvme::AdminOp op : {nvme::AdminOp::kDeleteSq, nvme::AdminOp::kDeleteCq}) {
-      const auto done = admin_->Execute({.opcode = static_cast<uint8_t>(op), .cdw10 = queue.id()});
-      if (done.ok()) continue;
-      // The controller may still write there.
-      Recover(std::string(Message(done.status())));
-      break;
-    }
+    const absl::Status status = DeleteQueue(queue);
+    // The controller may still write there.
+    if (!status.ok()) Recover(std::string(Message(status)));
   }
   device_->MaskVector(queue.id());
   const MutexLock lock(mutex_);

@@ -5,7 +5,9 @@
 // command in flight is sent again, three times in all; then it fails. A controller that cannot be
 // reset is cut off from memory, and everything fails. No command is given up before the controller
 // is known to reach no memory. One that is gone and may come back (PciDevice::Reset) is waited for
-// as long as for a command, and all is sent again. See docs/nvme.md for the times.
+// as long as for a command, and all is sent again. See docs/nvme.md for the times. When the machine
+// is over (BlockChannel::Cancel) queues are deleted, and a controller that is slow at that is cut
+// off from memory.
 //
 // Threads: Identify and MapMemory on any but an I/O thread or the controller's; OpenQueue on the
 // I/O thread that will use the queue; all else any.
@@ -28,7 +30,7 @@
 #include "absl/status/statusor.h"
 #include "base/counter.h"
 #include "base/fd.h"
-#include "base/log.h"
+#include "base/log_limit.h"
 #include "base/sync.h"
 #include "block/nvme_admin.h"
 #include "block/nvme_channel.h"
@@ -41,7 +43,14 @@ namespace ringside {
 class NvmeController {
  public:
   static constexpr uint16_t kMaxQueues = 64;  // an I/O thread of each disk takes one
-  static constexpr uint32_t kTicksATimeout = 8;
+
+  // How time is counted.
+  struct Pace {
+    int64_t tick_ns;
+    uint32_t ticks_a_timeout;  // of a command
+    uint32_t ticks_a_wait;     // for a slot: see NvmeSettings::least_wait
+  };
+  static Pace PaceOf(const NvmeSettings& settings);
 
   static absl::StatusOr<std::shared_ptr<NvmeController>> Create(std::unique_ptr<PciDevice> device,
                                                                 const NvmeSettings& settings,
@@ -84,8 +93,9 @@ class NvmeController {
   absl::Status BringUp();
   absl::Status MapDoorbells();
   absl::Status IdentifyController();
-  absl::Status AskForQueues();
+  absl::StatusOr<uint16_t> AskForQueues();
   absl::Status SetFeatures();
+  absl::StatusOr<NvmeFeatures> IdentifyFeatures();
   absl::StatusOr<NvmeNamespace> IdentifyHere(uint32_t nsid);
   absl::Status NoSuchNamespace(uint32_t nsid);
   void AskForEvent();
@@ -93,20 +103,24 @@ class NvmeController {
   void Rest();
   void RunCalls();
   void HearEvents();
-  void TellEvent(uint32_t event);
   void ChangeQueues();
   absl::Status MakeQueue(NvmeQueue& queue);
+  absl::Status DeleteQueue(NvmeQueue& queue);
   void UnmakeQueue(NvmeQueue& queue);
+  void CancelQueue(NvmeQueue& queue);
   void Tick();
   void CheckCommands(NvmeQueue& queue);
+  void CheckWaiters(NvmeQueue& queue);
   void Recover(const std::string& why);
   absl::Status Restart();
   bool MayReturn(const absl::Status& status) const;
   void WaitForReturn();
   void TryReturn();
+  absl::Status CheckSame();
   absl::Status CheckNamespaces();
   void LoseCache(const char* why);
   void GiveUp(const absl::Status& why);
+  void CutOff();
   absl::Status GivenUp() const;
   std::vector<NvmeQueue*> Queues();
   NvmeDoorbell Doorbell(uint16_t queue, bool completion) const;
@@ -114,8 +128,10 @@ class NvmeController {
 
   const std::unique_ptr<PciDevice> device_;
   const NvmeSettings settings_;
-  const Logger log_;
-  const int64_t tick_ns_;
+  const Logger log_;   // for what is said once
+  LogLimit log_limit_;  // for all else: a controller may do it again and again
+  const Pace pace_;
+  const int64_t open_until_ns_;
   const EventFd wake_;
   std::vector<EventFd> interrupts_;  // by vector; 0 is the admin queue's
   DmaSpace space_;

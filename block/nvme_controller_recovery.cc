@@ -7,10 +7,11 @@
 namespace ringside {
 
 void NvmeController::Tick() {
-  next_tick_ns_ = MonotonicNs() + tick_ns_;
+  next_tick_ns_ = MonotonicNs() + pace_.tick_ns;
   const uint32_t tick = watch_.tick.load(std::memory_order_relaxed) + 1;
   watch_.tick.store(tick == 0 ? 1 : tick, std::memory_order_relaxed);
-  if (!given_up_ && !away_) {
+  // When the machine is over CancelQueue ends what there is.
+  if (!given_up_ && !away_ && !watch_.ends()) {
     const uint32_t status = admin_->status();
     if (status == nvme::kGone) {
       Recover("it is gone");
@@ -20,15 +21,16 @@ void NvmeController::Tick() {
       for (NvmeQueue* queue : Queues()) CheckCommands(*queue);
     }
   }
+  for (NvmeQueue* queue : Queues()) CheckWaiters(*queue);
   Rest();
 }
 
 void NvmeController::CheckCommands(NvmeQueue& queue) {
   const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
-  while (!given_up_ && queue.created && queue.AnyInFlightFor(kTicksATimeout + 1, now)) {
+  const uint32_t limit = pace_.ticks_a_timeout;
+  while (!given_up_ && queue.created && queue.AnyInFlightFor(limit + 1, now)) {
     NvmeChannel::Overdue overdue;
-    queue.OnIoThread(
-        [&](NvmeChannel& channel) { overdue = channel.FindOverdue(now, kTicksATimeout); });
+    queue.OnIoThread([&](NvmeChannel& channel) { overdue = channel.FindOverdue(now, limit); });
     if (overdue.remedy == NvmeChannel::Remedy::kNone) {
       // The answer was there: being asked has woken the thread.
       lost_interrupts_.Add();
@@ -38,8 +40,8 @@ void NvmeController::CheckCommands(NvmeQueue& queue) {
       return Recover(absl::StrFormat("a command has had no answer for %s, after an abort",
                                      absl::FormatDuration(settings_.timeout)));
     }
-    log_.Log(Severity::kWarning, "%s: a command has had no answer for %s: aborting it", name(),
-             absl::FormatDuration(settings_.timeout));
+    log_limit_.Log(Severity::kWarning, "%s: a command has had no answer for %s: aborting it",
+                   name(), absl::FormatDuration(settings_.timeout));
     const auto aborted = admin_->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kAbort),
                                           .cdw10 = queue.id() | uint32_t{overdue.id} << 16});
     // One that is refused has another time-out to end by itself.
@@ -49,8 +51,20 @@ void NvmeController::CheckCommands(NvmeQueue& queue) {
   }
 }
 
+void NvmeController::CheckWaiters(NvmeQueue& queue) {
+  const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
+  const uint32_t limit = pace_.ticks_a_wait;
+  const uint32_t since = queue.waits_since().load(std::memory_order_relaxed);
+  if (since == 0 || now - since <= limit) return;
+  uint64_t failed = 0;
+  queue.OnIoThread([&](NvmeChannel& channel) { failed = channel.FailOverdueWaiters(now, limit); });
+  if (failed == 0) return;
+  log_limit_.Log(Severity::kWarning, "%s: %d requests have found no room in their queue for %s", name(),
+                 failed, absl::FormatDuration(limit * absl::Nanoseconds(pace_.tick_ns)));
+}
+
 void NvmeController::Recover(const std::string& why) {
-  log_.Log(Severity::kWarning, "%s: %s: resetting the controller", name(), why);
+  log_limit_.Log(Severity::kWarning, "%s: %s: resetting the controller", name(), why);
   resets_.Add();
   const auto queues = Queues();
   for (NvmeQueue* queue : queues) {
@@ -66,14 +80,14 @@ void NvmeController::Recover(const std::string& why) {
 // Disabled, so nothing is in flight any more, and up again.
 absl::Status NvmeController::Restart() {
   RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
-  if (BringUp().ok()) return absl::OkStatus();
+  if (absl::Status status = BringUp(); status.ok() || watch_.ends()) return status;
   RINGSIDE_RETURN_IF_ERROR(device_->Reset());
   RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
   return BringUp();
 }
 
 bool NvmeController::MayReturn(const absl::Status& status) const {
-  return absl::IsUnavailable(status) && !given_up_ && device_->gone_fd() >= 0;
+  return absl::IsUnavailable(status) && !given_up_ && !watch_.ends() && device_->gone_fd() >= 0;
 }
 
 // All channels are frozen.
@@ -81,29 +95,42 @@ void NvmeController::WaitForReturn() {
   if (!away_) {
     away_ = true;
     away_until_ns_ = MonotonicNs() + absl::ToInt64Nanoseconds(settings_.timeout);
-    log_.Log(Severity::kWarning, "%s: waiting %s for it to come back", name(),
-             absl::FormatDuration(settings_.timeout));
+    log_limit_.Log(Severity::kWarning, "%s: waiting %s for it to come back", name(),
+                   absl::FormatDuration(settings_.timeout));
   }
   for (NvmeQueue* queue : Queues()) queue->created = false;
 }
 
 void NvmeController::TryReturn() {
   absl::Status status = device_->Reset();
+  if (status.ok()) status = admin_->CheckCapabilities(queue_entries_);
   if (status.ok()) status = Restart();
+  if (status.ok()) status = CheckSame();
   if (status.ok()) status = CheckNamespaces();
   if (MayReturn(status) && MonotonicNs() < away_until_ns_) return;
   away_ = false;
   if (!status.ok()) return GiveUp(status);
-  log_.Log(Severity::kWarning, "%s is back", name());
+  log_limit_.Log(Severity::kWarning, "%s is back", name());
   if (has_cache_) LoseCache("it was gone");
 }
 
-// As they were told at first, as far as requests depend on it.
+// As they were told at first, as far as requests depend on it: the controller, and its namespaces.
+absl::Status NvmeController::CheckSame() {
+  RINGSIDE_ASSIGN_OR_RETURN(const NvmeFeatures now, IdentifyFeatures());
+  if (now.most_bytes >= most_bytes_ && now.volatile_cache == has_cache_ &&
+      now.discard >= has_discard_ && now.doorbell_buffers >= has_shadows_) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(
+      "it came back as another controller: with smaller transfers, without commands that it had, or "
+      "with another kind of cache");
+}
+
 absl::Status NvmeController::CheckNamespaces() {
   for (const auto& [nsid, before] : namespaces_) {
     RINGSIDE_ASSIGN_OR_RETURN(const NvmeNamespace now, IdentifyHere(nsid));
     if (now.info.size != before.info.size || now.block_size != before.block_size ||
-        now.most_bytes < before.most_bytes || now.boundary != before.boundary) {
+        now.boundary != before.boundary) {
       return absl::FailedPreconditionError(
           absl::StrFormat("it came back with another namespace %d", nsid));
     }
@@ -112,7 +139,7 @@ absl::Status NvmeController::CheckNamespaces() {
 }
 
 void NvmeController::LoseCache(const char* why) {
-  cache_lost_ = true;
+  if (cache_lost_.exchange(true)) return;
   log_.Log(Severity::kError,
            "%s: %s, so writes in its cache may be lost: no flush will succeed any more", name(),
            why);
@@ -125,6 +152,11 @@ absl::Status NvmeController::GivenUp() const {
 
 void NvmeController::GiveUp(const absl::Status& why) {
   log_.Log(Severity::kError, "%s: %s: its disks fail from now on", name(), Message(why));
+  CutOff();
+}
+
+void NvmeController::CutOff() {
+  away_ = false;
   given_up_ = true;
   // Whatever it still does, it does to no memory.
   admin_->LeaveBus();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
+#include "base/slow_notice.h"
 #include "base/status.h"
 #include "block/nvme_controller.h"
 
@@ -33,51 +35,53 @@ const char* DescribeEvent(uint32_t event) {
 }  // namespace
 
 absl::Status NvmeController::SetUp() {
-  RINGSIDE_ASSIGN_OR_RETURN(admin_,
-                            NvmeAdmin::Create(*device_, space_, interrupts_[0], settings_.timeout));
+  RINGSIDE_ASSIGN_OR_RETURN(admin_, NvmeAdmin::Create({.device = *device_,
+                                                       .space = space_,
+                                                       .interrupt = interrupts_[0],
+                                                       .timeout = settings_.timeout,
+                                                       .deadline_ns = open_until_ns_,
+                                                       .end_ns = watch_.end_ns}));
   RINGSIDE_RETURN_IF_ERROR(admin_->Disable());
   queue_entries_ = admin_->capabilities().queue_entries(NvmeQueue::kEntries);
   RINGSIDE_RETURN_IF_ERROR(admin_->Enable());
   admin_->TakeSubsystemReset();
-  RINGSIDE_RETURN_IF_ERROR(IdentifyController());
-  RINGSIDE_RETURN_IF_ERROR(AskForQueues());
+  RINGSIDE_ASSIGN_OR_RETURN(const NvmeFeatures features, IdentifyFeatures());
+  most_bytes_ = features.most_bytes;
+  has_cache_ = features.volatile_cache;
+  has_discard_ = features.discard;
+  has_shadows_ = features.doorbell_buffers;
+  RINGSIDE_ASSIGN_OR_RETURN(queue_count_, AskForQueues());
   RINGSIDE_RETURN_IF_ERROR(MapDoorbells());
-  return SetFeatures();
+  RINGSIDE_RETURN_IF_ERROR(SetFeatures());
+  admin_->SetDeadline(NvmeAdmin::kNever);
+  return absl::OkStatus();
 }
 
 // Once more. What it told at first is taken to hold.
 absl::Status NvmeController::BringUp() {
   RINGSIDE_RETURN_IF_ERROR(admin_->Enable());
   if (admin_->TakeSubsystemReset() && has_cache_) LoseCache("the whole subsystem was reset");
-  const uint16_t before = queue_count_;
-  RINGSIDE_RETURN_IF_ERROR(AskForQueues());
-  if (queue_count_ < before) {
-    return absl::UnavailableError(
-        absl::StrFormat("it has only %d queues after the reset", queue_count_));
+  RINGSIDE_ASSIGN_OR_RETURN(const uint16_t count, AskForQueues());
+  if (count < queue_count_) {
+    return absl::UnavailableError(absl::StrFormat("it has only %d queues after the reset", count));
   }
-  queue_count_ = before;
   return SetFeatures();
 }
 
-absl::Status NvmeController::IdentifyController() {
+absl::StatusOr<NvmeFeatures> NvmeController::IdentifyFeatures() {
   RINGSIDE_ASSIGN_OR_RETURN(const auto data, admin_->Identify(nvme::kCnsController, 0));
-  const NvmeFeatures features = ParseNvmeController(data);
-  most_bytes_ = std::min(features.most_bytes, kMostPrpBytes);
-  has_cache_ = features.volatile_cache;
-  has_discard_ = features.discard;
-  has_shadows_ = features.doorbell_buffers;
-  return absl::OkStatus();
+  NvmeFeatures features = ParseNvmeController(data);
+  features.most_bytes = std::min(features.most_bytes, kMostPrpBytes);
+  return features;
 }
 
 // As many as there are vectors for, section 5.27.1.5.
-absl::Status NvmeController::AskForQueues() {
+absl::StatusOr<uint16_t> NvmeController::AskForQueues() {
   const auto wanted = static_cast<uint32_t>(interrupts_.size() - 1);
   RINGSIDE_ASSIGN_OR_RETURN(
       const uint32_t granted,
       admin_->SetFeature(nvme::kFeatureQueueCount, (wanted - 1) << 16 | (wanted - 1)));
-  queue_count_ =
-      static_cast<uint16_t>(std::min({wanted, (granted & 0xffff) + 1, (granted >> 16) + 1}));
-  return absl::OkStatus();
+  return static_cast<uint16_t>(std::min({wanted, (granted & 0xffff) + 1, (granted >> 16) + 1}));
 }
 
 absl::Status NvmeController::MapDoorbells() {
@@ -106,7 +110,7 @@ absl::Status NvmeController::SetFeatures() {
   }
   // Not all know all of them, and none is needed.
   if (!admin_->SetFeature(nvme::kFeatureAsyncEvents, kAsyncEvents).ok()) {
-    log_.Log(Severity::kDebug, "%s tells of errors only", name());
+    log_limit_.Log(Severity::kDebug, "%s tells of errors only", name());
   }
   AskForEvent();
   return absl::OkStatus();
@@ -122,18 +126,29 @@ void NvmeController::HearEvents() {
   for (const uint32_t event : events) {
     constexpr uint8_t kChangedNamespaces = 4;
     const auto log = static_cast<uint8_t>(event >> 16);
-    log_.Log(Severity::kWarning, "%s tells of %s (event 0x%x)", name(), DescribeEvent(event),
-             event);
+    log_limit_.Log(Severity::kWarning, "%s tells of %s (event 0x%x)", name(), DescribeEvent(event),
+                   event);
     const auto read = admin_->GetLogPage(log, log == kChangedNamespaces ? 4096 : 512);
-    if (!read.ok()) log_.Log(Severity::kDebug, "%s", Message(read.status()));
+    // What has no answer keeps its place in the queue: only a reset gives that back.
+    if (absl::IsDeadlineExceeded(read.status())) return Recover(std::string(Message(read.status())));
+    if (!read.ok()) log_limit_.Log(Severity::kDebug, "%s", Message(read.status()));
     AskForEvent();
   }
 }
 
 absl::StatusOr<NvmeNamespace> NvmeController::Identify(uint32_t nsid) {
+  const SlowNotice notice(log_,
+                          absl::StrFormat("%s to describe namespace %d, %s at most", name(), nsid,
+                                          absl::FormatDuration(settings_.open_limit)));
   absl::StatusOr<NvmeNamespace> result;
   OnControllerThread([&] {
-    result = given_up_ ? GivenUp() : IdentifyHere(nsid);
+    if (given_up_) {
+      result = GivenUp();
+      return;
+    }
+    admin_->SetDeadline(MonotonicNs() + absl::ToInt64Nanoseconds(settings_.open_limit));
+    result = IdentifyHere(nsid);
+    admin_->SetDeadline(NvmeAdmin::kNever);
     if (result.ok()) namespaces_[nsid] = *result;
   });
   return result;
@@ -152,11 +167,13 @@ absl::StatusOr<NvmeNamespace> NvmeController::IdentifyHere(uint32_t nsid) {
 
 absl::Status NvmeController::NoSuchNamespace(uint32_t nsid) {
   RINGSIDE_ASSIGN_OR_RETURN(const auto data, admin_->Identify(nvme::kCnsActiveNamespaces, 0));
+  constexpr size_t kMostNamed = 16;  // of up to 1024
   std::string there;
-  for (size_t at = 0; at < data.size(); at += sizeof(uint32_t)) {
-    const auto id = nvme::Field<uint32_t>(data, at);
+  for (size_t i = 0; i < data.size() / sizeof(uint32_t); ++i) {
+    const auto id = nvme::Field<uint32_t>(data, i * sizeof(uint32_t));
     if (id == 0) break;
-    there += absl::StrFormat("%s%d", there.empty() ? "" : ", ", id);
+    there += i == kMostNamed ? ", ..." : absl::StrFormat("%s%d", i == 0 ? "" : ", ", id);
+    if (i == kMostNamed) break;
   }
   return absl::NotFoundError(absl::StrFormat("%s has no namespace %d; there is: %s", name(), nsid,
                                              there.empty() ? "none" : there));

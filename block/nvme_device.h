@@ -27,9 +27,17 @@ struct NvmeConfig {
   bool read_only = false;
 };
 
+// For all that opening a controller takes, and then again for each namespace, whatever the single
+// steps may take: more than the longest CAP.TO, which is 127.5 s.
+inline constexpr absl::Duration kNvmeOpenLimit = absl::Seconds(150);
+
 struct NvmeSettings {
   // A command without an answer for so long is aborted; see docs/nvme.md for what follows.
   absl::Duration timeout = absl::Seconds(30);
+  // A request that finds no room in its queue for so long fails, or for four time-outs if that is
+  // longer; one that came behind others after up to twice as long.
+  absl::Duration least_wait = absl::Minutes(2);
+  absl::Duration open_limit = kNvmeOpenLimit;
 };
 
 // Of one disk, over its life; the last two of its controller.

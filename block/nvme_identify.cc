@@ -40,6 +40,13 @@ absl::StatusOr<NvmeNamespace> ParseNvmeNamespace(std::string_view controller, ui
         "and none, or use it through the kernel's driver",
         controller, id, shift, metadata));
   }
+  // Beyond that bytes could not be counted, and none is so large.
+  constexpr uint64_t kMostBytes = uint64_t{1} << 62;
+  if (blocks > kMostBytes >> shift) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s: namespace %d says that it has %d blocks of %d bytes, which cannot be",
+                        controller, id, blocks, 1U << shift));
+  }
   NvmeNamespace result = {.id = id,
                           .block_size = 1U << shift,
                           .most_bytes = features.most_bytes,

@@ -151,6 +151,27 @@ void NvmePassthroughChannel::Send(Slot& slot) {
   io_thread_.AtSubmit(submit_hook_);
 }
 
+void NvmePassthroughChannel::Cancel() {
+  if (failed_) return;
+  FailWaiting(-ECANCELED);
+  // What the kernel does not have yet it never gets.
+  ring_->Withdraw([this](uint64_t data) {
+    Slot& slot = *reinterpret_cast<Slot*>(data);
+    slot.next_free = std::exchange(withdrawn_, &slot);
+  });
+  ring_->CancelAll();
+  io_thread_.AtSubmit(submit_hook_);
+  io_thread_.AtPublish(withdrawn_hook_);
+}
+
+void NvmePassthroughChannel::FinishWithdrawn() {
+  while (withdrawn_ != nullptr) {
+    Slot& slot = *withdrawn_;
+    withdrawn_ = slot.next_free;
+    Complete(slot, -ECANCELED);
+  }
+}
+
 void NvmePassthroughChannel::PassOn() {
   // What the kernel has no room for is tried again in the next turn.
   if (!ring_->Submit(counters_.enters)) io_thread_.AtSubmit(submit_hook_);
@@ -158,6 +179,8 @@ void NvmePassthroughChannel::PassOn() {
 
 void NvmePassthroughChannel::Reap() {
   ring_->Reap(counters_.enters, [this](uint64_t data, int32_t result) {
+    if (data == NvmeCommandRing::kCancelling) [[unlikely]]
+      return;
     Complete(*reinterpret_cast<Slot*>(data), result);
   });
   if (must_wait_) GoOn();
@@ -179,7 +202,7 @@ void NvmePassthroughChannel::Complete(Slot& slot, int32_t result) {
 [[gnu::noinline]] bool NvmePassthroughChannel::SendAgain(Slot& slot, int32_t result) {
   const bool may =
       result > 0 ? (result & nvme::kDoNotRetry) == 0 : result == -EINTR || result == -EAGAIN;
-  if (!may || slot.sends >= nvme::kMostSends) return false;
+  if (!may || slot.sends >= nvme::kMostSends || failed_) return false;
   counters_.resent.Add();
   Send(slot);
   return true;

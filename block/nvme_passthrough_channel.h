@@ -58,6 +58,9 @@ class NvmePassthroughChannel final
   ~NvmePassthroughChannel() override;
 
   void Submit(BlockRequest& request) override;
+  // Asks the kernel for what is under way: it gives back what waits for a thread of its own, and not
+  // what its driver has begun.
+  void Cancel() override;
 
  private:
   friend NvmeRequests;
@@ -94,6 +97,7 @@ class NvmePassthroughChannel final
   // What the command moves, or 0 bytes for none.
   static void SetData(Slot& slot, const void* address, uint32_t bytes);
   bool FlushIsVain() const { return false; }
+  void WaitersChanged() {}  // the kernel's driver bounds the time of those before them
 
   void Send(Slot& slot);
   void PassOn();
@@ -101,6 +105,7 @@ class NvmePassthroughChannel final
   void Complete(Slot& slot, int32_t result);
   bool SendAgain(Slot& slot, int32_t result);
   void GiveBackMemory(Slot& slot, int result);
+  void FinishWithdrawn();
 
   NvmeVectorLimits limits_;
   const EventFd wake_;
@@ -108,6 +113,8 @@ class NvmePassthroughChannel final
   OpMemory memory_;
   Completions completions_{*this, wake_.fd()};
   HookTo<NvmePassthroughChannel, &NvmePassthroughChannel::PassOn> submit_hook_{*this};
+  HookTo<NvmePassthroughChannel, &NvmePassthroughChannel::FinishWithdrawn> withdrawn_hook_{*this};
+  Slot* withdrawn_ = nullptr;  // by Cancel; still to be answered
   std::array<Slot, kSlots> slots_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/clock.h"
 #include "block/nvme_channel.h"
 
 namespace ringside {
@@ -29,6 +30,17 @@ bool NvmeQueue::OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function) {
   }
   over.Wait();
   return there;
+}
+
+void NvmeQueue::Cancel() {
+  // The first to say so counts, of all that share the controller.
+  if (!parts_.watch.ends()) {
+    parts_.watch.end_ns.store(MonotonicNs() + kCancelTimeNs, std::memory_order_relaxed);
+  }
+  parts_.device.Hurry(kCancelAnswer);
+  // Release: whoever sees it sees the end of the time too.
+  cancelled_.store(true, std::memory_order_release);
+  parts_.control.Signal();
 }
 
 void NvmeQueue::Close() {

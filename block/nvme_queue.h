@@ -9,10 +9,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/fd.h"
 #include "base/sync.h"
 #include "block/nvme_dma.h"
@@ -29,6 +31,12 @@ class NvmeChannel;
 struct NvmeWatch {
   alignas(64) std::atomic<uint32_t> tick{1};
   std::atomic<bool> asleep{false};
+  // When the time ends that there is for the controller (MonotonicNs): set once the machine is over.
+  std::atomic<int64_t> end_ns{std::numeric_limits<int64_t>::max()};
+
+  bool ends() const {
+    return end_ns.load(std::memory_order_relaxed) != std::numeric_limits<int64_t>::max();
+  }
 };
 
 class NvmeQueue {
@@ -39,6 +47,8 @@ class NvmeQueue {
   static constexpr size_t kSlots = kEntries - 1;
   static constexpr size_t kBounceSize = size_t{64} << 10;
   static constexpr size_t kBounces = 8;
+  static constexpr int64_t kCancelTimeNs = 500'000'000;
+  static constexpr absl::Duration kCancelAnswer = absl::Milliseconds(250);
   using Lists = std::array<PrpList, kSlots>;
   using Bounces = std::array<std::array<std::byte, kBounceSize>, kBounces>;
 
@@ -76,6 +86,9 @@ class NvmeQueue {
     const MutexLock lock(mutex_);
     return io_thread_ == nullptr;
   }
+  // The tick since which a request waits for a slot, or the wait of others was last looked at; 0:
+  // none waits.
+  std::atomic<uint32_t>& waits_since() { return waits_since_; }
   // 0: slot `index` has nothing in flight; else the tick at which it was sent.
   std::atomic<uint32_t>& sent_at(size_t index) { return sent_at_[index]; }
 
@@ -85,11 +98,16 @@ class NvmeQueue {
   // The same thread: has the channel do something on its I/O thread, and waits for that.
   // False if there is no channel any more.
   bool OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function);
+  // Whether the machine is over, so that the queue is to end with what is in flight.
+  bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
   bool created = false;  // the controller has it
   bool failed = false;   // it never will
 
   // The I/O thread.
   void Open(NvmeChannel& channel) { channel_ = &channel; }
+  // The machine is over. Within kCancelTimeNs the controller's thread has the channel fail, and until
+  // then waits for no answer longer than kCancelAnswer.
+  void Cancel();
   // Nothing is in flight, and nobody here uses it any more.
   void Close();
 
@@ -97,6 +115,8 @@ class NvmeQueue {
   const Parts parts_;
   const DmaBuffer buffer_;
   std::array<std::atomic<uint32_t>, kSlots> sent_at_ = {};
+  std::atomic<uint32_t> waits_since_{0};
+  std::atomic<bool> cancelled_{false};
   NvmeChannel* channel_ = nullptr;  // the I/O thread's
   Mutex mutex_;
   IoThread* io_thread_ ABSL_GUARDED_BY(mutex_);  // null: closed

@@ -10,6 +10,7 @@
 //   void FillFlush(Slot&);
 //   void Send(Slot&);
 //   bool FlushIsVain() const;  // what was written may be gone, so no flush may succeed
+//   void WaitersChanged();     // other requests wait than before
 // and a Slot with the members request, transfer, sends and next_free.
 //
 // Threads: the I/O thread's.
@@ -47,9 +48,11 @@ template <typename Channel, typename Slot, typename Counters>
 class NvmeRequests : public BlockChannel {
  protected:
   [[gnu::noinline]] void Wait(BlockRequest& request) {
-    if (failed_) return FinishLater(request, -EIO);
+    if (failed_) return FinishLater(request, failure_);
     waiting_.Push(request);
+    ++waited_;
     must_wait_ = true;
+    self().WaitersChanged();
   }
 
   // There is a slot.
@@ -72,17 +75,36 @@ class NvmeRequests : public BlockChannel {
       transfer.waits = false;
       if (transfer.in_flight == 0) FinishTransfer(transfer);  // one that has failed meanwhile
     }
-    while (!waiting_.empty() && unfinished_.empty() && free_ != nullptr) Start(*waiting_.Pop());
-    must_wait_ = !waiting_.empty() || !unfinished_.empty();
+    while (!waiting_.empty() && unfinished_.empty() && free_ != nullptr) {
+      ++begun_;
+      Start(*waiting_.Pop());
+    }
+    must_wait_ = failed_ || !waiting_.empty() || !unfinished_.empty();
+    self().WaitersChanged();
   }
 
-  // Of what is not in flight.
-  void FailWaiting() {
+  // From now on nothing begins, and what has not begun ends with `failure`: later, by way of
+  // FinishLater, as no one is in the middle of anything then.
+  void FailWaiting(int failure) {
+    failed_ = must_wait_ = true;
+    failure_ = failure;
     while (NvmeTransfer* transfer = unfinished_.Pop()) {
-      transfer->result = -EIO;
-      FinishTransfer(*transfer);
+      transfer->result = failure;
+      transfer->left = 0;
+      transfer->waits = false;
+      if (transfer->in_flight != 0) continue;  // the last piece ends it
+      FinishLater(*transfer->request, failure);
+      transfers_.Give(*transfer);
     }
-    while (BlockRequest* request = waiting_.Pop()) FinishLater(*request, -EIO);
+    FailWaiters(waited_ - begun_);
+  }
+  // Of those that wait the oldest ones.
+  void FailWaiters(uint64_t count) {
+    for (; count != 0 && !waiting_.empty(); --count) {
+      ++begun_;
+      FinishLater(*waiting_.Pop(), failure_);
+    }
+    self().WaitersChanged();
   }
 
   void AddSlot(Slot& slot) {
@@ -109,6 +131,10 @@ class NvmeRequests : public BlockChannel {
   Counters& counters_;
   const unsigned block_shift_;
   bool failed_ = false;     // for ever
+  int failure_ = -EIO;      // what is given up ends with it
+  // Requests that came to wait, and that wait no longer: as a whole.
+  uint64_t waited_ = 0;
+  uint64_t begun_ = 0;
   bool must_wait_ = false;  // what is submitted, behind others
   Slot* free_ = nullptr;
 
@@ -194,7 +220,7 @@ class NvmeRequests : public BlockChannel {
       transfer.in_flight = 1;
       return StartFlush(request, &transfer);  // there is a slot: that of the piece
     }
-    const int result = transfer.flushes && transfer.result == 0 ? -EIO : transfer.result;
+    const int result = transfer.flushes && transfer.result == 0 ? failure_ : transfer.result;
     transfers_.Give(transfer);
     FinishRequest(request, result);
   }

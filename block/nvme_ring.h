@@ -9,6 +9,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <cstring>
 
@@ -98,13 +99,18 @@ class NvmeRing {
   bool Submit() { return parts_.submission_doorbell.Set(tail_); }
 
   bool HasCompletion() const { return IsNew(parts_.completions[head_]); }
-  // The next one, or null. The controller writes it anew once it was acknowledged.
-  const nvme::Completion* Pop() {
+  // The next one, if there is one. Each field is read once: the memory is also the controller's,
+  // which may be another process and change what has been looked at. `result`: DW0, if wanted.
+  bool Pop(nvme::CompletionEnd& end, uint32_t* result = nullptr) {
     const nvme::Completion& completion = parts_.completions[head_];
-    if (!IsNew(completion)) return nullptr;
+    if (!IsNew(completion)) return false;
+    using Dword [[gnu::may_alias]] = const uint32_t;
+    end = std::bit_cast<nvme::CompletionEnd>(
+        __atomic_load_n(reinterpret_cast<Dword*>(&completion.id), __ATOMIC_RELAXED));
+    if (result != nullptr) *result = LoadAcquire(&completion.result);
     head_ = Next(head_);
     if (head_ == 0) phase_ ^= 1;
-    return &completion;
+    return true;
   }
   // Whether a register was written.
   bool Acknowledge() { return parts_.completion_doorbell.Set(head_); }

@@ -32,6 +32,9 @@ struct Capabilities {
     return static_cast<uint16_t>(
         std::min<uint32_t>(most, std::bit_floor(static_cast<uint32_t>(cap & 0xffff) + 1)));
   }
+  // Two entries at least, says the specification: one is always left free, so that a queue of one
+  // holds nothing.
+  bool has_usable_queues() const { return (cap & 0xffff) != 0; }
   uint32_t timeout_ms() const { return ((cap >> 24) & 0xff) * 500; }      // TO
   uint32_t doorbell_stride() const { return 4U << ((cap >> 32) & 0xf); }  // DSTRD, bytes
   bool has_nvm_command_set() const { return ((cap >> 37) & 1) != 0; }     // CSS
@@ -104,6 +107,13 @@ struct Completion {
   uint16_t status;  // bit 0: phase
 };
 static_assert(sizeof(Completion) == 16);
+
+// Its last dword, which the controller writes at once: what belongs together is read together.
+struct CompletionEnd {
+  uint16_t id;
+  uint16_t status;
+};
+static_assert(offsetof(Completion, id) + sizeof(CompletionEnd) == sizeof(Completion));
 
 // Completion::status without the phase: SC in bits 0 to 7, SCT in 8 to 10, DNR in bit 14.
 using Status = uint16_t;

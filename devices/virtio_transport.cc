@@ -68,7 +68,7 @@ absl::StatusOr<std::unique_ptr<VirtioTransport>> VirtioTransport::Create(
 
 VirtioTransport::VirtioTransport(VirtioDevice& device, std::string name, Logger log,
                                  std::vector<const EventFd*> vectors)
-    : device_(device), name_(std::move(name)), vectors_(std::move(vectors)), complaints_(log) {}
+    : device_(device), name_(std::move(name)), vectors_(std::move(vectors)), complaints_(log, kMaxComplaints) {}
 
 VirtioTransport::~VirtioTransport() {
   ResetAndWait();

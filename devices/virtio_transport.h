@@ -154,6 +154,7 @@ class VirtioTransport final : private VirtioEvents {
   InterruptLine config_interrupt_{isr_, kIsrConfig};
   TaskTo<VirtioTransport, &VirtioTransport::FinishReset> done_{*this};
   // A driver may break the device and reset it for ever: the log is the host's.
+  static constexpr int kMaxComplaints = 10;
   LogLimit complaints_;
 
   Mutex calls_ ABSL_ACQUIRED_BEFORE(mutex_);  // one call of the device at a time

@@ -56,7 +56,8 @@ TEST_F(NvmeRingTest, ADoorbellIsNeverWrittenTheSameValueAgain) {
   EXPECT_FALSE(ring.Submit());
   EXPECT_EQ(registers_[0], 0xffff);
   Answer(0, true);
-  ring.Pop();
+  nvme::CompletionEnd end;
+  EXPECT_TRUE(ring.Pop(end));
   EXPECT_TRUE(ring.Acknowledge());
   registers_[1] = 0xffff;
   EXPECT_FALSE(ring.Acknowledge());
@@ -68,11 +69,13 @@ TEST_F(NvmeRingTest, ThePhaseTurnsWithEachRound) {
   bool phase = true;
   for (int round = 0; round < 3; ++round, phase = !phase) {
     for (uint16_t i = 0; i < kEntries; ++i) {
-      EXPECT_EQ(ring.Pop(), nullptr);
+      nvme::CompletionEnd end;
+      EXPECT_FALSE(ring.Pop(end));
       ASSERT_FALSE(ring.HasCompletion()) << "round " << round << ", entry " << i;
       Answer(i, phase);
       ASSERT_TRUE(ring.HasCompletion());
-      EXPECT_EQ(ring.Pop()->id, 100 + i);
+      ASSERT_TRUE(ring.Pop(end));
+      EXPECT_EQ(end.id, 100 + i);
     }
   }
 }
@@ -92,7 +95,8 @@ TEST_F(NvmeRingTest, ARestartForgetsWhatWasThere) {
   ring.Push({});
   ring.Submit();
   Answer(0, true);
-  ring.Pop();
+  nvme::CompletionEnd end;
+  EXPECT_TRUE(ring.Pop(end));
   Answer(1, true);
   ring.Acknowledge();
   ring.Restart();

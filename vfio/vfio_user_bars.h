@@ -1,9 +1,11 @@
 // The BARs of a vfio-user device as memory: files of the server's, mapped. While the server is
 // gone, pages of nobody's lie at the same addresses, so that stores go nowhere.
 //
-// A server that makes such a file shorter ends us with SIGBUS at the next access: nothing but a
-// seal could forbid it, and servers set none. So it is trusted to leave its length alone; a file
-// that is too short from the start is refused.
+// A server that makes such a file shorter ends us with SIGBUS at the next access: only a seal
+// forbids that. A file that takes one (memfd_create's MFD_ALLOW_SEALING) is sealed here, before it
+// is mapped. One that takes none, as SPDK's, which is an ordinary file, is mapped all the same: its
+// server is trusted to leave the length alone. A file that is too short from the start, or has no
+// room for its pages, is refused.
 //
 // Threads: Detach, any; the others, one at a time. Ownership: mappings stay as long as this.
 // Errors: as PciDevice::MapBar.

@@ -18,6 +18,8 @@ namespace {
 // Far more than one has under way at a time.
 constexpr size_t kMostPending = 1024;
 constexpr int kMessagesAtOnce = 64;
+// For room in a socket, and in a listener's queue: nobody looks after time-outs meanwhile.
+constexpr absl::Duration kSendLimit = absl::Milliseconds(500);
 
 absl::Status ConnectError(int error, const std::string& path) {
   const std::string what = absl::StrFormat("cannot connect to vfio-user socket '%s'", path);
@@ -52,7 +54,7 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path, absl::Duration t
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoError(errno, "cannot make a socket");
   // Also of connect, which would wait for a server whose backlog is full.
-  const timeval limit = absl::ToTimeval(timeout);
+  const timeval limit = absl::ToTimeval(std::min(timeout, kSendLimit));
   if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0) {
     return ErrnoError(errno, "cannot set a socket's time-out");
   }
@@ -106,7 +108,7 @@ VfioUserConnection::Answer VfioUserConnection::Call(VfioUserCommand command,
                 answered.Notify();
               },
           .deadline_ns = kNever});
-  if (!answered.WaitFor(timeout_)) {
+  if (!answered.WaitFor(absl::Nanoseconds(timeout_ns_.load(std::memory_order_relaxed)))) {
     BreakOverdue();
     answered.Wait();
   }
@@ -118,7 +120,7 @@ void VfioUserConnection::Start(VfioUserCommand command, std::span<const std::byt
   Submit(command, payload, fds,
          {.command = command,
           .done = std::move(done),
-          .deadline_ns = MonotonicNs() + absl::ToInt64Nanoseconds(timeout_)});
+          .deadline_ns = MonotonicNs() + timeout_ns_.load(std::memory_order_relaxed)});
 }
 
 void VfioUserConnection::Submit(VfioUserCommand command, std::span<const std::byte> payload,
@@ -150,8 +152,31 @@ absl::Status VfioUserConnection::status() {
 }
 
 void VfioUserConnection::BreakOverdue() {
+  if (MonotonicNs() >= end_ns_.load(std::memory_order_relaxed)) {
+    return Break(absl::UnavailableError("its answers take too long in all"));
+  }
+  const absl::Duration timeout = absl::Nanoseconds(timeout_ns_.load(std::memory_order_relaxed));
   Break(absl::UnavailableError(
-      absl::StrFormat("it has not answered for %s", absl::FormatDuration(timeout_))));
+      absl::StrFormat("it has not answered for %s", absl::FormatDuration(timeout))));
+}
+
+void VfioUserConnection::EndBy(int64_t end_ns) {
+  end_ns_.store(end_ns, std::memory_order_relaxed);
+  wake_.Signal();
+}
+
+void VfioUserConnection::Hurry(absl::Duration limit) {
+  const int64_t limit_ns = absl::ToInt64Nanoseconds(limit);
+  timeout_ns_.store(std::min(timeout_ns_.load(std::memory_order_relaxed), limit_ns),
+                    std::memory_order_relaxed);
+  const int64_t now_ns = MonotonicNs();
+  {
+    const MutexLock lock(mutex_);
+    for (auto& [id, pending] : pending_) {
+      pending.deadline_ns = std::min(pending.deadline_ns, now_ns + limit_ns);
+    }
+  }
+  wake_.Signal();
 }
 
 absl::Status VfioUserConnection::Send(const VfioUserHeader& header,
@@ -193,7 +218,7 @@ void VfioUserConnection::Run() {
 
 int64_t VfioUserConnection::Deadline() {
   const MutexLock lock(mutex_);
-  int64_t deadline_ns = kNever;
+  int64_t deadline_ns = end_ns_.load(std::memory_order_relaxed);
   for (const auto& [id, pending] : pending_) {
     deadline_ns = std::min(deadline_ns, pending.deadline_ns);
   }

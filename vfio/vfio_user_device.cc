@@ -10,6 +10,8 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/log_limit.h"
+#include "base/slow_notice.h"
 #include "base/status.h"
 #include "base/sync.h"
 #include "vfio/pci_capability.h"
@@ -41,6 +43,7 @@ class VfioUserDevice final : public PciDevice, private VfioUserConnection::Handl
                  EventFd gone)
       : path_(std::move(path)),
         options_(options),
+        log_(options.log, kMostLines),
         wake_(std::move(wake)),
         gone_(std::move(gone)),
         bars_(path_),
@@ -69,10 +72,26 @@ class VfioUserDevice final : public PciDevice, private VfioUserConnection::Handl
     return vector >= vectors_.count() || vectors_.Unmask(vector);
   }
   absl::Status Reset() override;
+  void Hurry(absl::Duration limit) override;
   int gone_fd() const override { return gone_.fd(); }
 
  private:
   using Session = std::shared_ptr<VfioUserSession>;
+  static constexpr int kMostLines = 3;  // at once; who drives the device says something too
+
+  // All that is asked in its life is answered within the options' limit, or the connection breaks.
+  class Limit {
+   public:
+    Limit(Session session, absl::Duration limit) : session_(std::move(session)) {
+      session_->connection().EndBy(MonotonicNs() + absl::ToInt64Nanoseconds(limit));
+    }
+    ~Limit() { session_->connection().EndBy(VfioUserConnection::kNever); }
+    Limit(const Limit&) = delete;
+    Limit& operator=(const Limit&) = delete;
+
+   private:
+    const Session session_;
+  };
 
   absl::StatusOr<VfioUserPayload> Serve(const VfioUserMessage& command) override {
     return dma_.Serve(command);
@@ -85,6 +104,7 @@ class VfioUserDevice final : public PciDevice, private VfioUserConnection::Handl
   // The one that is set up; null while the server is gone.
   Session SessionHere();
   void Replace(Session session);
+  bool IsOver();
 
   absl::Status SetUp(VfioUserSession& session) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mutex_);
   absl::Status Compare(const Identity& identity) ABSL_EXCLUSIVE_LOCKS_REQUIRED(control_mutex_);
@@ -101,6 +121,7 @@ class VfioUserDevice final : public PciDevice, private VfioUserConnection::Handl
 
   const std::string path_;
   const VfioUserOptions options_;
+  LogLimit log_;  // a server may go and come back for ever
   const EventFd wake_;  // the connection's thread
   const EventFd gone_;
   VfioUserBars bars_;
@@ -114,6 +135,7 @@ class VfioUserDevice final : public PciDevice, private VfioUserConnection::Handl
   Mutex mutex_;
   Session session_ ABSL_GUARDED_BY(mutex_);
   bool is_here_ ABSL_GUARDED_BY(mutex_) = false;
+  std::optional<absl::Duration> hurry_ ABSL_GUARDED_BY(mutex_);  // the machine is over
 };
 
 VfioUserDevice::Session VfioUserDevice::session() {
@@ -129,7 +151,19 @@ VfioUserDevice::Session VfioUserDevice::SessionHere() {
 // What was there ends behind the lock: that waits for its thread, which may want it.
 void VfioUserDevice::Replace(Session session) {
   const MutexLock lock(mutex_);
+  if (session != nullptr && hurry_) session->connection().Hurry(*hurry_);
   session_.swap(session);
+}
+
+bool VfioUserDevice::IsOver() {
+  const MutexLock lock(mutex_);
+  return hurry_.has_value();
+}
+
+void VfioUserDevice::Hurry(absl::Duration limit) {
+  const MutexLock lock(mutex_);
+  hurry_ = limit;
+  if (session_ != nullptr) session_->connection().Hurry(limit);
 }
 
 absl::Status VfioUserDevice::Named(const absl::Status& status) const {
@@ -145,11 +179,15 @@ bool VfioUserDevice::IsLatest(const VfioUserConnection& connection) {
 absl::Status VfioUserDevice::Connect() {
   const MutexLock lock(control_mutex_);
   Replace(nullptr);
+  if (IsOver()) return absl::UnavailableError("it is not needed any more");
   RINGSIDE_ASSIGN_OR_RETURN(Session fresh,
-                            VfioUserSession::Open(path_, options_.timeout, *this, wake_));
-  Replace(fresh);
-  absl::Status status = SetUp(*fresh);
+                            VfioUserSession::Connect(path_, options_.timeout, *this, wake_));
+  Replace(fresh);  // before it is waited for, so that Hurry finds it
+  std::optional<Limit> limit(std::in_place, fresh, options_.limit);
+  absl::Status status = fresh->Negotiate();
+  if (status.ok()) status = SetUp(*fresh);
   if (status.ok()) status = Arrive(*fresh);
+  limit.reset();
   if (!status.ok()) {
     fresh.reset();
     Replace(nullptr);
@@ -245,7 +283,7 @@ void VfioUserDevice::Gone(VfioUserConnection& connection, const absl::Status& wh
   vectors_.Down();
   if (!std::exchange(is_here_, false)) return;
   bars_.Detach();
-  options_.log.Log(Severity::kWarning, "vfio-user device '%s' is gone: %s", path_, Message(why));
+  log_.Log(Severity::kWarning, "vfio-user device '%s' is gone: %s", path_, Message(why));
   gone_.Signal();
 }
 
@@ -297,6 +335,8 @@ absl::Status VfioUserDevice::SetVectors(std::span<const int> eventfds) {
         "vfio-user device '%s' has %d MSI-X vectors, not %d", path_, vectors(), eventfds.size()));
   }
   const MutexLock lock(control_mutex_);
+  std::optional<Limit> limit;
+  if (Session here = SessionHere()) limit.emplace(std::move(here), options_.limit);
   absl::Status status = vectors_.Set(eventfds);
   if (status.ok()) return status;
   return {status.code(), absl::StrFormat("cannot set the interrupts of vfio-user device '%s': %s",
@@ -311,6 +351,7 @@ absl::Status VfioUserDevice::Reset() {
         return absl::FailedPreconditionError(
             absl::StrFormat("vfio-user device '%s' cannot be reset", path_));
       }
+      const Limit limit(here, options_.limit);
       RINGSIDE_ASSIGN_OR_RETURN(const uint32_t command, here->Read(kConfig, PCI_COMMAND, 2));
       return ResetFunction(*here, command);
     }
@@ -331,6 +372,9 @@ std::string SocketPath(const std::string& path) {
 
 absl::StatusOr<std::unique_ptr<PciDevice>> OpenVfioUserDevice(const std::string& path,
                                                               const VfioUserOptions& options) {
+  const SlowNotice notice(options.log,
+                          absl::StrFormat("the server of vfio-user device '%s', %s at most", path,
+                                          absl::FormatDuration(options.limit)));
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd spare, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd gone, EventFd::Create());

@@ -11,8 +11,10 @@
 // at the MSI-X enable bit stop to write eventfds.
 //
 // The server is trusted with the memory that is mapped for it, which nothing can take back from it
-// but its end, and with the length of the files behind its BARs (vfio_user_bars.h). It is not
-// trusted to answer, nor with what it answers: a server that breaks the protocol counts as gone.
+// but its end, and with the length of files behind its BARs that cannot be sealed
+// (vfio_user_bars.h). It is not trusted to answer, nor with what it answers: a server that breaks
+// the protocol counts as gone. Each answer has a time-out, and what takes many has another for all
+// of them: kVfioUserLimit.
 //
 // A server that is gone makes gone_fd readable, and Reset tries once to connect to another at the
 // same path. That has to offer the same device: identifiers, class, BARs, vectors. It is given the
@@ -34,10 +36,13 @@
 namespace ringside {
 
 inline constexpr absl::Duration kVfioUserTimeout = absl::Seconds(5);
+// For opening a device, and for all of its vectors: many answers.
+inline constexpr absl::Duration kVfioUserLimit = absl::Seconds(15);
 
 struct VfioUserOptions {
   // For the answer to one command.
   absl::Duration timeout = kVfioUserTimeout;
+  absl::Duration limit = kVfioUserLimit;
   // Hears why a server is gone. Without {} gcc does not take {} for all of this: the constructor is
   // explicit.
   Logger log{};  // NOLINT(readability-redundant-member-init)

@@ -43,14 +43,12 @@ VfioUserPayload VfioUserRegionWrite(uint32_t region, uint64_t offset, uint32_t s
   return payload;
 }
 
-absl::StatusOr<std::shared_ptr<VfioUserSession>> VfioUserSession::Open(
+absl::StatusOr<std::shared_ptr<VfioUserSession>> VfioUserSession::Connect(
     const std::string& path, absl::Duration timeout, VfioUserConnection::Handler& handler,
     const EventFd& wake) {
   RINGSIDE_ASSIGN_OR_RETURN(auto connection,
                             VfioUserConnection::Connect(path, timeout, handler, wake));
-  std::shared_ptr<VfioUserSession> session(new VfioUserSession(path, std::move(connection)));
-  RINGSIDE_RETURN_IF_ERROR(session->Negotiate());
-  return session;
+  return std::shared_ptr<VfioUserSession>(new VfioUserSession(path, std::move(connection)));
 }
 
 absl::Status VfioUserSession::Error(const absl::Status& why, std::string_view what) const {

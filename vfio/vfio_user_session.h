@@ -26,11 +26,11 @@ struct VfioUserRegion {
 
 class VfioUserSession {
  public:
-  // Connects, and agrees on a version.
-  static absl::StatusOr<std::shared_ptr<VfioUserSession>> Open(const std::string& path,
-                                                               absl::Duration timeout,
-                                                               VfioUserConnection::Handler& handler,
-                                                               const EventFd& wake);
+  static absl::StatusOr<std::shared_ptr<VfioUserSession>> Connect(
+      const std::string& path, absl::Duration timeout, VfioUserConnection::Handler& handler,
+      const EventFd& wake);
+  // Agrees on a version, which comes first.
+  absl::Status Negotiate();
 
   const VfioUserCapabilities& capabilities() const { return capabilities_; }
   VfioUserConnection& connection() { return *connection_; }
@@ -52,7 +52,6 @@ class VfioUserSession {
   VfioUserSession(std::string path, std::shared_ptr<VfioUserConnection> connection)
       : path_(std::move(path)), connection_(std::move(connection)) {}
 
-  absl::Status Negotiate();
   absl::Status Error(const absl::Status& why, std::string_view what) const;
   // An answer that is none ends the connection: what else it says is worth no more.
   absl::Status Misleading(std::string_view what);

@@ -146,7 +146,8 @@ inline void NvmeChannel::Complete(const nvme::CompletionEnd& end) {
 
 [[gnu::noinline]] void NvmeChannel::CompleteWithError(Slot& slot, size_t index,
                                                       nvme::Status status) {
-  if ((status & nvme::kDoNotRetry) != 0 || slot.sends >= nvme::kMostSends || failed_) {
+  if (failed_) return Finish(slot, index, failure_);
+  if ((status & nvme::kDoNotRetry) != 0 || slot.sends >= nvme::kMostSends) {
     return Finish(slot, index, nvme::ErrnoOf(status));
   }
   counters_.resent.Add();

@@ -122,7 +122,10 @@ AssignedFunction::AssignedFunction(std::unique_ptr<PciDevice> device, const Iden
     : PciFunction(identity), device_(std::move(device)), log_(log), msix_(std::move(msix)) {
   // Its memory decodes as long as it is here, whatever the guest wants: an access to what is mapped
   // must not end in a fault.
-  SetBusMaster(false);
+  {
+    const MutexLock lock(bus_mutex_);
+    WriteBusMaster(false);
+  }
   AddBars(place, memory);
   AddMsix(place);
   AddExpress();
@@ -181,8 +184,7 @@ void AssignedFunction::AddExpress() {
 
 void AssignedFunction::AfterConfigWrite(uint32_t offset, size_t size) {
   if (Overlaps(offset, size, PCI_COMMAND, sizeof(uint16_t))) {
-    const bool wanted = (Get<uint16_t>(PCI_COMMAND) & PCI_COMMAND_MASTER) != 0;
-    if (wanted != bus_master_) SetBusMaster(wanted);
+    SetBusMaster((Get<uint16_t>(PCI_COMMAND) & PCI_COMMAND_MASTER) != 0);
   }
   if (Overlaps(offset, size, msix_capability_ + PCI_MSIX_FLAGS, sizeof(uint16_t))) {
     ApplyMsixControl();
@@ -190,6 +192,16 @@ void AssignedFunction::AfterConfigWrite(uint32_t offset, size_t size) {
 }
 
 void AssignedFunction::SetBusMaster(bool on) {
+  const MutexLock lock(bus_mutex_);
+  if (on != bus_master_ && !left_bus_) WriteBusMaster(on);
+}
+
+void AssignedFunction::LeaveBus() {
+  const MutexLock lock(bus_mutex_);
+  if (!std::exchange(left_bus_, true)) WriteBusMaster(false);
+}
+
+void AssignedFunction::WriteBusMaster(bool on) {
   const uint32_t before = device_->ReadConfig(PCI_COMMAND, 2) & ~uint32_t{PCI_COMMAND_MASTER};
   device_->WriteConfig(PCI_COMMAND, 2,
                        before | PCI_COMMAND_MEMORY | (on ? uint32_t{PCI_COMMAND_MASTER} : 0));
@@ -238,7 +250,7 @@ void AssignedFunction::Complain(std::string_view what) {
 
 void AssignedFunction::Stop() {
   if (std::exchange(stopped_, true)) return;
-  SetBusMaster(false);
+  LeaveBus();
   DisableVectors();
   if (absl::Status status = device_->Reset(); !status.ok()) {
     log_.Log(Severity::kWarning, "%s: it keeps the state that the guest left it in",

@@ -7,7 +7,7 @@
 // MSI-X is emulated: all vectors are set up when the guest enables it, and masks are kept here,
 // where a masked vector's eventfd keeps what came.
 //
-// Threads: as PciFunction.
+// Threads: as PciFunction; LeaveBus, any.
 // Ownership: owns the device; platform and memory outlive it. All of the guest's memory that the
 // device is to reach has been mapped for DMA before the guest runs. Teardown: stop the vCPUs,
 // Stop(), then destroy it, before the memory that was mapped.
@@ -21,8 +21,10 @@
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "base/log.h"
+#include "base/sync.h"
 #include "devices/assigned_bar.h"
 #include "devices/device_memory.h"
 #include "devices/interrupt.h"
@@ -41,6 +43,9 @@ class AssignedFunction final : public PciFunction {
                                                                   DeviceMemory& memory, Logger log);
 
   PciDevice& device() { return *device_; }
+  // Ends its DMA for good, whatever its driver asks for from now on. For any thread, also while the
+  // guest runs: pulling the plug begins with it.
+  void LeaveBus();
   // Ends its DMA and its interrupts, and resets it.
   void Stop();
 
@@ -72,6 +77,7 @@ class AssignedFunction final : public PciFunction {
 
   void AfterConfigWrite(uint32_t offset, size_t size) override;
   void SetBusMaster(bool on);
+  void WriteBusMaster(bool on) ABSL_EXCLUSIVE_LOCKS_REQUIRED(bus_mutex_);
   void ApplyMsixControl();
   void EnableVectors();
   void DisableVectors();
@@ -82,7 +88,9 @@ class AssignedFunction final : public PciFunction {
   const std::unique_ptr<Msix> msix_;
   std::array<std::unique_ptr<AssignedBar>, kBars> bars_;
   uint32_t msix_capability_ = 0;  // offset in configuration space
-  bool bus_master_ = false;
+  Mutex bus_mutex_;
+  bool bus_master_ ABSL_GUARDED_BY(bus_mutex_) = false;
+  bool left_bus_ ABSL_GUARDED_BY(bus_mutex_) = false;  // for good
   bool msix_enabled_ = false;     // by the guest
   bool vectors_enabled_ = false;  // some of them, in the device
   bool complained_ = false;       // about vectors: the guest may ask again and again

@@ -284,6 +284,22 @@ TEST_F(NvmeFaultTest, AControllerThatNothingStopsIsCutOff) {
   EXPECT_TRUE(Logged("its disks fail from now on"));
 }
 
+// Nor does one that masters the bus all the same.
+TEST_F(NvmeFaultTest, AControllerThatIsCutOffHasNoMemoryMapped) {
+  Start({.timeout = 1, .ignores_bus_master = true});
+  const size_t mappings = model_->mappings();
+  model_->SetReady(NvmeModelReady::kNeverCleared);
+  model_->FailFunctionReset(true);
+  model_->Add({.kind = Kind::kHold});
+  model_->SetAbort(NvmeModelAbort::kRefuses);
+  EXPECT_EQ(Write(), -EIO);
+  EXPECT_EQ(model_->mappings(), mappings - 1) << "the guest's";
+  const uint64_t blocked = model_->counters().blocked;
+  model_->Release();
+  EXPECT_GT(model_->counters().blocked, blocked);
+  EXPECT_FALSE(AllStored());
+}
+
 TEST_F(NvmeFaultTest, AControllerThatDoesNotComeUpIsGivenUp) {
   Start({.timeout = 1});
   model_->Add({.kind = Kind::kLoseCompletion});

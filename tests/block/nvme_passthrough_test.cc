@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 
+#include "block/nvme_command_ring.h"
 #include "block/nvme_passthrough_device.h"
 #include "block/nvme_passthrough_open.h"
 #include "tests/support/allocation_counter.h"
@@ -71,6 +72,33 @@ TEST_P(NvmePassthroughChannelTest, SplitsWhatOneCommandDoesNotTake) {
   EXPECT_EQ(disk().Run(longer), 0);
   EXPECT_EQ(statistics().splits, 1u);
   EXPECT_EQ(statistics().commands, 1u + 2);
+}
+
+TEST_P(NvmePassthroughChannelTest, TheSmallestRequestsAreSplitAtTheBoundary) {
+  NvmePassthroughDevice::Opened opened = Opened("/dev/null");
+  opened.ns.boundary = 4096;
+  Start(std::move(opened));
+  TestRequest read(BlockOp::kRead, 2048, {4096});
+  EXPECT_EQ(disk().Run(read), 0);
+  EXPECT_EQ(statistics().commands, 2u);
+}
+
+// What the kernel has not been given it does not get, and nothing waits for a slot.
+TEST_P(NvmePassthroughChannelTest, AfterCancelNothingIsSent) {
+  Start(Opened("/dev/null"));
+  std::vector<std::unique_ptr<TestRequest>> requests;
+  std::vector<TestRequest*> list;
+  for (uint32_t i = 0; i < 300; ++i) {
+    list.push_back(
+        requests.emplace_back(std::make_unique<TestRequest>(BlockOp::kRead, i * 4096,
+                                                            std::vector<uint32_t>{4096}))
+            .get());
+  }
+  disk().Run(list, /*cancel=*/true);
+  for (const auto& request : requests) EXPECT_EQ(request->result, -ECANCELED);
+  EXPECT_EQ(statistics().enters, 1u);  // that which asks for the end of what there is
+  TestRequest late(BlockOp::kFlush, 0);
+  EXPECT_EQ(disk().Run(late), -ECANCELED);
 }
 
 // A buffer that begins within a page lies in one page more.
@@ -193,6 +221,30 @@ TEST_P(NvmePassthroughChannelTest, CountsOnAfterAnotherChannel) {
 }
 
 RINGSIDE_WITH_BOTH_WAITERS(NvmePassthroughChannelTest);
+
+// The ring forbids all that it need not do.
+TEST(NvmeCommandRingTest, MayAskForTheEndOfCommands) {
+  if (const auto status = testing::UringStatus(); !status.ok()) GTEST_SKIP() << status.message();
+  const UniqueFd file(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const EventFd wake = *EventFd::Create();
+  auto ring = NvmeCommandRing::Create(file.get(), wake.fd(), 8);
+  ASSERT_TRUE(ring.ok()) << ring.status();
+  Counter enters;
+  (*ring)->Push(NVME_URING_CMD_IO, {}, 1);
+  (*ring)->Push(NVME_URING_CMD_IO, {}, 2);
+  std::vector<uint64_t> withdrawn;
+  (*ring)->Withdraw([&](uint64_t data) { withdrawn.push_back(data); });
+  EXPECT_EQ(withdrawn, (std::vector<uint64_t>{2, 1}));
+  (*ring)->CancelAll();
+  EXPECT_TRUE((*ring)->Submit(enters));
+  int results = 0;
+  (*ring)->Reap(enters, [&](uint64_t data, int32_t result) {
+    ++results;
+    EXPECT_EQ(data, NvmeCommandRing::kCancelling);
+    EXPECT_TRUE(result >= 0 || result == -ENOENT) << result;
+  });
+  EXPECT_EQ(results, 1);
+}
 
 TEST(NvmePassthroughOpenTest, NamesOfANamespace) {
   EXPECT_EQ(NvmeBlockName("ng0n1"), "nvme0n1");

@@ -90,6 +90,17 @@ TEST(NvmeIdentifyTest, PreferredSizesAreTold) {
   EXPECT_EQ(ns->info.optimal_io, 128u << 10);
 }
 
+// Bytes are counted in 64 bits, which it would leave.
+TEST(NvmeIdentifyTest, RefusesMoreBlocksThanThereAreNumbersFor) {
+  for (const uint64_t blocks : {uint64_t{1} << 60, (uint64_t{1} << 55) + 8, UINT64_MAX}) {
+    std::array<std::byte, nvme::kIdentifyBytes> data = {};
+    std::memcpy(&data[nvme::ns::kSize], &blocks, sizeof blocks);
+    data[nvme::ns::kFormat0 + 2] = std::byte{9};
+    const auto result = ParseNvmeNamespace("it", 1, {.most_bytes = 4096}, data);
+    EXPECT_TRUE(absl::IsFailedPrecondition(result.status())) << result.status();
+  }
+}
+
 TEST(NvmeIdentifyTest, RefusesWhatCannotBeADisk) {
   const auto error = [](const IdentifyData& data) {
     return ParseNvmeNamespace("disk 'n'", 2, kFeatures, data.data()).status();

@@ -313,6 +313,19 @@ TEST_F(AssignedFunctionTest, AGuestSees256VectorsAtMost) {
       << "of its other vectors nothing can be reached either";
 }
 
+TEST_F(AssignedFunctionTest, OnceItHasLeftTheBusTheGuestDoesNotBringItBack) {
+  MakeAndCreate();
+  SetConfig<uint16_t>(PCI_COMMAND, PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER);
+  function_->LeaveBus();
+  EXPECT_EQ(record_.config_writes.back().value & PCI_COMMAND_MASTER, 0u);
+  const size_t writes = record_.config_writes.size();
+  SetConfig<uint16_t>(PCI_COMMAND, PCI_COMMAND_MEMORY);
+  SetConfig<uint16_t>(PCI_COMMAND, PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER);
+  function_->LeaveBus();
+  EXPECT_EQ(record_.config_writes.size(), writes);
+  EXPECT_EQ(record_.resets, 0) << "which would take its time";
+}
+
 TEST_F(AssignedFunctionTest, AtTheEndItIsNoBusMasterAndReset) {
   MakeAndCreate();
   SetConfig<uint16_t>(PCI_COMMAND, PCI_COMMAND_MEMORY | PCI_COMMAND_MASTER);

@@ -33,8 +33,9 @@ class NvmeTest : public ::testing::Test {
   void Connect() {
     auto device = attachment_->Connect();
     ASSERT_TRUE(device.ok()) << device.status();
-    auto controller =
-        CreateNvmeController(*std::move(device), {.timeout = timeout_}, Logger(&log_));
+    NvmeSettings settings = settings_;
+    settings.timeout = timeout_;
+    auto controller = CreateNvmeController(*std::move(device), settings, Logger(&log_));
     ASSERT_TRUE(controller.ok()) << controller.status();
     controller_ = *std::move(controller);
     disk_ = Open(1);
@@ -81,6 +82,7 @@ class NvmeTest : public ::testing::Test {
   }
 
   const absl::Duration timeout_;
+  NvmeSettings settings_;  // all but the time-out
   RecordingLog log_;
   DmaMemory memory_;
   std::unique_ptr<NvmeModel> model_;

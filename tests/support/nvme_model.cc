@@ -134,6 +134,14 @@ void NvmeModel::AnnounceBlocks(uint32_t nsid, uint64_t blocks) {
   Locked(*machine_)->AnnounceBlocks(nsid, blocks);
 }
 
+void NvmeModel::BecomeLike(const NvmeModelConfig& other) {
+  Locked(*machine_)->BecomeLike(other);
+}
+
+size_t NvmeModel::mappings() const {
+  return Locked(*machine_)->memory().count();
+}
+
 void NvmeModel::Unplug() {
   Locked(*machine_)->Unplug();
 }

@@ -40,6 +40,13 @@ struct NvmeModelNamespace {
   std::string path = {};
 };
 
+// A byte of what Identify tells, instead of what it should be.
+struct NvmeModelPatch {
+  bool of_controller;  // else of the namespaces
+  uint16_t offset;
+  uint8_t value;
+};
+
 struct NvmeModelConfig {
   std::string name = "0000:00:04.0";
   std::vector<NvmeModelNamespace> namespaces = {{}};  // from identifier 1
@@ -56,6 +63,10 @@ struct NvmeModelConfig {
   uint16_t vectors = 17;
   uint32_t unmask_calls = 1;  // that it takes to unmask a vector
   bool function_reset = true;
+  std::vector<NvmeModelPatch> patches = {};
+  bool takes_any_queue = false;    // also one of a single entry, which no controller may
+  bool deletes_busy = false;       // its driver may delete queues with commands in flight
+  bool ignores_bus_master = false;  // reaches what is mapped, whatever the command register says
   bool returns =
       false;  // whoever drives it is told when it is gone, and it may be plugged in again
   std::vector<IovaRange> iova_ranges = {{0, 0xfedfffff}, {0xfef00000, (uint64_t{1} << 39) - 1}};
@@ -115,6 +126,7 @@ struct NvmeModelCounters {
   uint64_t shadow_checks = 0;  // looks at shadow doorbells
   uint64_t interrupts = 0;     // eventfds written
   uint64_t commands = 0;       // executed
+  uint64_t resets = 0;         // of the function, asked for
   uint64_t blocked = 0;        // DMA that the driver had cut a stuck controller off from
 };
 
@@ -148,6 +160,8 @@ class NvmeModel {
   void Unplug();
   // It is back, as after a reset of the function. Only one that `returns`.
   void PlugIn();
+  // What it is from now on, in what CAP and Identify tell: as another that came back in its place.
+  void BecomeLike(const NvmeModelConfig& other);
   // Identify tells of so many blocks from now on; there are as many as before.
   void AnnounceBlocks(uint32_t nsid, uint64_t blocks);
   // `event`: Dword 0 of the completion, section 5.2. Waits for a request, if there is none, and
@@ -171,6 +185,7 @@ class NvmeModel {
   size_t executed(nvme::IoOp op, uint64_t start, uint32_t nsid = 1) const;
   void ClearLog();
   NvmeModelCounters counters() const;
+  size_t mappings() const;
 
  private:
   std::unique_ptr<NvmeModelMachine> machine_;

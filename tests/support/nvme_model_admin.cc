@@ -71,9 +71,10 @@ NvmeModelOutcome NvmeModelAdmin::Identify(const nvme::Command& command) {
       if (command.nsid == 0 || command.nsid > config_.namespaces.size()) {
         return {nvme::kInvalidNamespace};
       }
-      return {memory_.Write(command, IdentifyNamespace(config_.namespaces[command.nsid - 1]))};
+      return {memory_.Write(command,
+                            Patched(IdentifyNamespace(config_.namespaces[command.nsid - 1]), false))};
     case nvme::kCnsController:
-      return {memory_.Write(command, IdentifyController(config_))};
+      return {memory_.Write(command, Patched(IdentifyController(config_), true))};
     case nvme::kCnsActiveNamespaces:
       return {memory_.Write(command, ListActiveNamespaces(config_, command.nsid))};
     default:
@@ -81,11 +82,19 @@ NvmeModelOutcome NvmeModelAdmin::Identify(const nvme::Command& command) {
   }
 }
 
+NvmeModelPage NvmeModelAdmin::Patched(NvmeModelPage page, bool of_controller) const {
+  for (const NvmeModelPatch& patch : config_.patches) {
+    if (patch.of_controller == of_controller) page.at(patch.offset) = std::byte{patch.value};
+  }
+  return page;
+}
+
 Status NvmeModelAdmin::CheckNewQueue(const nvme::Command& command, bool exists) const {
   const uint16_t id = LowOf(command.cdw10);
   if (id == 0 || id > granted_ || exists) return kInvalidQueueId;
   const uint32_t size = HighOf(command.cdw10) + 1U;
-  if (size < 2 || size > config_.queue_entries) return nvme::kInvalidQueueSize;
+  const bool fits = size >= 2 && size <= config_.queue_entries;
+  if (!fits && !config_.takes_any_queue) return nvme::kInvalidQueueSize;
   if ((command.cdw11 & nvme::kQueueContiguous) == 0) return kInvalidField;
   if (command.prp1 % memory_.page_size() != 0) return nvme::kPrpOffsetInvalid;
   return kSuccess;

@@ -10,6 +10,7 @@
 #include <deque>
 #include <vector>
 
+#include "tests/support/nvme_model_identify.h"
 #include "tests/support/nvme_model_io.h"
 #include "tests/support/nvme_model_queues.h"
 
@@ -44,6 +45,7 @@ class NvmeModelAdmin {
   Outcome GetLogPage(const nvme::Command& command);
   Outcome SetDoorbellBuffers(const nvme::Command& command);
   Outcome TakeEventRequest(const nvme::Command& command);
+  NvmeModelPage Patched(NvmeModelPage page, bool of_controller) const;
   // What both kinds of queues must keep to.
   nvme::Status CheckNewQueue(const nvme::Command& command, bool exists) const;
   void DeliverEvents();

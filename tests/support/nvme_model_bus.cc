@@ -69,7 +69,7 @@ std::byte* NvmeModelMemory::At(uint64_t iova, uint64_t size, const char* what) {
     const uint64_t offset = iova - mapping.iova;  // wraps to huge if below
     return offset < mapping.size && size <= mapping.size - offset;
   };
-  if (bus_master_) {
+  if (bus_master_ || config_.ignores_bus_master) {
     if (last_ < mappings_.size() && contains(mappings_[last_])) {
       return mappings_[last_].host + (iova - mappings_[last_].iova);
     }

@@ -32,6 +32,7 @@ class NvmeModelMemory {
   absl::Status Map(const DmaMapping& mapping);
   absl::Status Unmap(uint64_t iova, uint64_t size);
   void UnmapAll() { mappings_.clear(); }
+  size_t count() const { return mappings_.size(); }
 
   void SetBusMaster(bool bus_master) { bus_master_ = bus_master; }
   bool bus_master() const { return bus_master_; }

@@ -228,6 +228,7 @@ void NvmeModelController::SetReady(NvmeModelReady ready) {
 }
 
 absl::Status NvmeModelController::ResetFunction() {
+  ++record_.counters.resets;
   if (!config_.function_reset) {
     return absl::FailedPreconditionError(config_.name + ": has no function reset");
   }

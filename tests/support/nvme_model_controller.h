@@ -34,6 +34,13 @@ class NvmeModelController {
   void AnnounceBlocks(uint32_t nsid, uint64_t blocks) {
     config_.namespaces.at(nsid - 1).blocks = blocks;
   }
+  void BecomeLike(const NvmeModelConfig& other) {
+    config_.mdts = other.mdts;
+    config_.queue_entries = other.queue_entries;
+    config_.doorbell_stride = other.doorbell_stride;
+    config_.write_cache = other.write_cache;
+    config_.deallocate = other.deallocate;
+  }
   int gone_fd() const { return gone_ ? gone_->fd() : -1; }
   void SetFatal() { csts_ |= nvme::kCstsFatal; }
   void SetReady(NvmeModelReady ready);

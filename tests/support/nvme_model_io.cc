@@ -1,5 +1,6 @@
 #include "tests/support/nvme_model_io.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 
@@ -68,7 +69,7 @@ Status NvmeModelIo::Transfer(const nvme::Command& command, NvmeModelMedia& media
   const uint64_t block_size = media.config().block_size;
   const uint64_t size = BlocksOf(command) * block_size;
   const uint64_t page = uint64_t{nvme::kPageSize} << config_.min_page;
-  if (config_.mdts != 0 && size > page << config_.mdts) return kInvalidField;
+  if (config_.mdts != 0 && size > page << std::min<int>(config_.mdts, 32)) return kInvalidField;
   if (!IsWithin(StartOf(command), BlocksOf(command), media)) return kLbaOutOfRange;
   const uint64_t offset = StartOf(command) * block_size;
 

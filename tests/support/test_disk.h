@@ -111,12 +111,14 @@ class TestRequest : public BlockRequest {
   }
   void Finished() {
     if (in_submit_ != nullptr && *in_submit_) std::abort();  // done from within Submit
+    if (in_cancel_ != nullptr && *in_cancel_) std::abort();
     if (left_->fetch_sub(1) == 1) all_done_->Notify();
   }
 
   std::unique_ptr<std::byte, Free> memory_;
   std::vector<Segment> list_;
   const bool* in_submit_ = nullptr;
+  const bool* in_cancel_ = nullptr;
   std::atomic<int>* left_ = nullptr;
   BoundedEvent* all_done_ = nullptr;
 };
@@ -154,8 +156,15 @@ class TestDisk {
 
   // On its thread.
   void Submit(BlockRequest& request) { channel_->Submit(request); }
+  // On its thread. No request ends within it.
+  void Cancel() {
+    in_cancel_ = true;
+    channel_->Cancel();
+    in_cancel_ = false;
+  }
   // Submits all in one turn, and waits for all.
-  void Run(const std::vector<TestRequest*>& requests) {
+  // `cancel`: and says in the same turn that the machine is over.
+  void Run(const std::vector<TestRequest*>& requests, bool cancel = false) {
     std::atomic<int> left(static_cast<int>(requests.size()));
     BoundedEvent all_done;
     TaskOf submit([&] {
@@ -163,10 +172,12 @@ class TestDisk {
       for (TestRequest* request : requests) {
         request->left_ = &left;
         request->all_done_ = &all_done;
+        request->in_cancel_ = &in_cancel_;
         request->in_submit_ = &in_submit;
         channel_->Submit(*request);
         request->in_submit_ = nullptr;
       }
+      if (cancel) Cancel();
     });
     io_thread_->Post(submit);
     all_done.WaitOrAbort();
@@ -183,6 +194,7 @@ class TestDisk {
   FileDevice* file_ = nullptr;
   std::unique_ptr<IoThread> io_thread_;
   std::unique_ptr<BlockChannel> channel_;
+  bool in_cancel_ = false;
 };
 
 }  // namespace ringside::testing

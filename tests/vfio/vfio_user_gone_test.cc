@@ -1,7 +1,9 @@
 // What becomes of a vfio-user device whose server goes, comes back, or breaks the protocol; and
 // what a user is told who gives something else.
 #include <fstream>
+#include <thread>
 
+#include "tests/support/recording_log.h"
 #include "tests/support/vfio_user_fixture.h"
 #include "vfio/mmio.h"
 #include "vfio/vfio_user_device.h"
@@ -9,6 +11,7 @@
 namespace ringside {
 namespace {
 
+using testing::BoundedEvent;
 using testing::CountEntries;
 using ::testing::HasSubstr;
 using testing::kScriptedArea;
@@ -136,6 +139,68 @@ TEST_F(VfioUserGoneTest, AServerThatDoesNotAnswerIsGone) {
   Serve([&](const VfioUserMessage&, ScriptedReply& reply) { reply.is_silent = is_deaf; });
   EXPECT_TRUE(absl::IsUnavailable(device_->Reset()));
   is_deaf = false;
+}
+
+// Each answer is soon enough, and there is always one more to wait for.
+TEST_F(VfioUserGoneTest, OpeningHasAnEndHoweverSoonEachAnswerComes) {
+  Serve([](const VfioUserMessage&, ScriptedReply&) { absl::SleepFor(absl::Milliseconds(50)); });
+  const absl::Time start = absl::Now();
+  const absl::Status status =
+      OpenVfioUserDevice(path_, {.timeout = kWaitLimit, .limit = absl::Milliseconds(200)}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("its answers take too long in all"));
+  EXPECT_LT(absl::Now() - start, kWaitLimit / 2);
+}
+
+TEST_F(VfioUserGoneTest, ALimitIsOverWithWhatItIsFor) {
+  Serve();
+  auto device = OpenVfioUserDevice(path_, {.timeout = kWaitLimit, .limit = absl::Milliseconds(200)});
+  ASSERT_TRUE(device.ok()) << device.status();
+  device_ = *std::move(device);
+  const auto events = SetVectors(2);
+  ASSERT_TRUE(device_->Reset().ok());
+  EXPECT_FALSE(IsGone(absl::Milliseconds(300)));
+}
+
+// Who waits already waits no longer, and nobody connects again.
+TEST_F(VfioUserGoneTest, AHurryReachesWhoWaits) {
+  std::atomic<bool> is_deaf = false;
+  BoundedEvent asked;
+  Serve([&](const VfioUserMessage&, ScriptedReply& reply) {
+    reply.is_silent = is_deaf;
+    if (is_deaf) asked.Notify();
+  });
+  ASSERT_TRUE(Open(kWaitLimit).ok());
+  is_deaf = true;
+  const absl::Time start = absl::Now();
+  std::thread other([&] {
+    EXPECT_TRUE(asked.Wait());
+    device_->Hurry(absl::Milliseconds(50));
+  });
+  EXPECT_EQ(device_->ReadBar(0, 0), 0xffffffffu);
+  EXPECT_LT(absl::Now() - start, kWaitLimit / 2);
+  other.join();
+  EXPECT_TRUE(IsGone(kWaitLimit));
+  is_deaf = false;
+  server_.reset();
+  Serve();
+  EXPECT_TRUE(absl::IsUnavailable(device_->Reset()));
+}
+
+// A server that goes and comes for ever.
+TEST_F(VfioUserGoneTest, GoingDoesNotFillTheLog) {
+  testing::RecordingLog log;
+  Serve();
+  auto device = OpenVfioUserDevice(path_, {.log = Logger(&log)});
+  ASSERT_TRUE(device.ok()) << device.status();
+  device_ = *std::move(device);
+  for (int i = 0; i < 20; ++i) {
+    server_.reset();
+    ASSERT_TRUE(IsGone(kWaitLimit));
+    Serve();
+    ASSERT_TRUE(device_->Reset().ok());
+  }
+  EXPECT_EQ(log.lines().size(), 3u);
 }
 
 // The thread's own commands, for which nobody waits.
@@ -286,6 +351,22 @@ TEST_F(VfioUserGoneTest, AFileThatIsTooShortIsNotMapped) {
   const absl::Status status = device_->MapBar(0, kScriptedArea, 4).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status));
   EXPECT_THAT(std::string(Message(status)), HasSubstr("file ends before"));
+}
+
+// Where its file can be sealed.
+TEST_F(VfioUserGoneTest, ABarThatIsMappedIsNotCutShort) {
+  const UniqueFd file(memfd_create("bar", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  ASSERT_EQ(ftruncate(file.get(), 0x2000), 0);
+  Serve([&](const VfioUserMessage& message, ScriptedReply& reply) {
+    if (Is(message, VfioUserCommand::kGetRegionInfo) && !reply.fds.empty()) {
+      reply.fds = {file.get()};
+    }
+  });
+  ASSERT_TRUE(Open().ok());
+  auto doorbells = device_->MapBar(0, kScriptedArea, 16);
+  ASSERT_TRUE(doorbells.ok());
+  EXPECT_EQ(ftruncate(file.get(), 0), -1);
+  StoreRelease(reinterpret_cast<uint32_t*>(*doorbells), 1U);
 }
 
 class VfioUserMisuseTest : public testing::VfioUserTest {

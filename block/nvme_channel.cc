@@ -146,7 +146,6 @@ inline void NvmeChannel::Complete(const nvme::CompletionEnd& end) {
 
 [[gnu::noinline]] void NvmeChannel::CompleteWithError(Slot& slot, size_t index,
                                                       nvme::Status status) {
-  if (failed_) return Finish(slot, index, failure_);
   if ((status & nvme::kDoNotRetry) != 0 || slot.sends >= nvme::kMostSends) {
     return Finish(slot, index, nvme::ErrnoOf(status));
   }

@@ -365,7 +365,7 @@ TEST_F(VfioUserGoneTest, ABarThatIsMappedIsNotCutShort) {
   ASSERT_TRUE(Open().ok());
   auto doorbells = device_->MapBar(0, kScriptedArea, 16);
   ASSERT_TRUE(doorbells.ok());
-  EXPECT_EQ(ftruncate(file.get(), 0), -1);
+  ASSERT_EQ(ftruncate(file.get(), 0), -1);
   StoreRelease(reinterpret_cast<uint32_t*>(*doorbells), 1U);
 }
 

@@ -11,8 +11,8 @@
 
 namespace ringside {
 
-// `name` is what /proc shows. Zeroes, which take no memory until touched. The error is the system's,
-// with what was being done.
+// `name` is what /proc shows. Zeroes, which take no memory until touched. The error is the
+// system's, with what was being done.
 absl::StatusOr<UniqueFd> CreateMemoryFile(const char* name, uint64_t size);
 
 }  // namespace ringside

@@ -2,8 +2,8 @@
 // call waits until the controller has done it or a time is over.
 //
 // Threads: one at a time. Ownership: the device and the space outlive it.
-// Errors: Unavailable if the controller is gone; DeadlineExceeded if it does not answer, or if there
-// is no time left for it; Internal with the status if it refuses a command.
+// Errors: Unavailable if the controller is gone; DeadlineExceeded if it does not answer, or if
+// there is no time left for it; Internal with the status if it refuses a command.
 // Source: NVM Express Base Specification 2.0, sections 3.1.3, 3.5, 3.6 and 5.
 #pragma once
 

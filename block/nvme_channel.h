@@ -74,8 +74,8 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
   // A command sent more than `limit` ticks before `now`: to be aborted the first time, and then
   // only a reset helps. Looks at the completions before it believes that.
   Overdue FindOverdue(uint32_t now, uint32_t limit);
-  // Fails the requests that have waited for a slot for more than `limit` ticks; how many those were.
-  // One that comes when others wait already is found up to as many ticks later.
+  // Fails the requests that have waited for a slot for more than `limit` ticks; how many there
+  // were. One that comes when others wait already is found up to as many ticks later.
   uint64_t FailOverdueWaiters(uint32_t now, uint32_t limit);
 
  private:

@@ -17,7 +17,8 @@ constexpr int64_t kMostTickNs = 1'000'000'000;
 constexpr int kMostStops = 3;
 constexpr int64_t kReturnPeriodNs = 50'000'000;
 constexpr absl::Duration kShutdownTime = absl::Seconds(10);
-// When the machine is over: what was flushed is durable, and an end without this is no loss of power.
+// When the machine is over: what was flushed is durable, and an end without this is no loss of
+// power.
 constexpr absl::Duration kHurriedShutdownTime = absl::Seconds(1);
 
 }  // namespace

@@ -59,8 +59,8 @@ void NvmeController::CheckWaiters(NvmeQueue& queue) {
   uint64_t failed = 0;
   queue.OnIoThread([&](NvmeChannel& channel) { failed = channel.FailOverdueWaiters(now, limit); });
   if (failed == 0) return;
-  log_limit_.Log(Severity::kWarning, "%s: %d requests have found no room in their queue for %s", name(),
-                 failed, absl::FormatDuration(limit * absl::Nanoseconds(pace_.tick_ns)));
+  log_limit_.Log(Severity::kWarning, "%s: %d requests have found no room in their queue for %s",
+                 name(), failed, absl::FormatDuration(limit * absl::Nanoseconds(pace_.tick_ns)));
 }
 
 void NvmeController::Recover(const std::string& why) {
@@ -122,8 +122,8 @@ absl::Status NvmeController::CheckSame() {
     return absl::OkStatus();
   }
   return absl::FailedPreconditionError(
-      "it came back as another controller: with smaller transfers, without commands that it had, or "
-      "with another kind of cache");
+      "it came back as another controller: with smaller transfers, without commands that it had, "
+      "or with another kind of cache");
 }
 
 absl::Status NvmeController::CheckNamespaces() {

@@ -130,7 +130,9 @@ void NvmeController::HearEvents() {
                    event);
     const auto read = admin_->GetLogPage(log, log == kChangedNamespaces ? 4096 : 512);
     // What has no answer keeps its place in the queue: only a reset gives that back.
-    if (absl::IsDeadlineExceeded(read.status())) return Recover(std::string(Message(read.status())));
+    if (absl::IsDeadlineExceeded(read.status())) {
+      return Recover(std::string(Message(read.status())));
+    }
     if (!read.ok()) log_limit_.Log(Severity::kDebug, "%s", Message(read.status()));
     AskForEvent();
   }

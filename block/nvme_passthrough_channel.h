@@ -58,8 +58,8 @@ class NvmePassthroughChannel final
   ~NvmePassthroughChannel() override;
 
   void Submit(BlockRequest& request) override;
-  // Asks the kernel for what is under way: it gives back what waits for a thread of its own, and not
-  // what its driver has begun.
+  // Asks the kernel for what is under way: it gives back what waits for a thread of its own, and
+  // not what its driver has begun.
   void Cancel() override;
 
  private:

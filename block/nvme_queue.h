@@ -31,7 +31,8 @@ class NvmeChannel;
 struct NvmeWatch {
   alignas(64) std::atomic<uint32_t> tick{1};
   std::atomic<bool> asleep{false};
-  // When the time ends that there is for the controller (MonotonicNs): set once the machine is over.
+  // When the time ends that there is for the controller (MonotonicNs): set once the machine is
+  // over.
   std::atomic<int64_t> end_ns{std::numeric_limits<int64_t>::max()};
 
   bool ends() const {
@@ -105,8 +106,8 @@ class NvmeQueue {
 
   // The I/O thread.
   void Open(NvmeChannel& channel) { channel_ = &channel; }
-  // The machine is over. Within kCancelTimeNs the controller's thread has the channel fail, and until
-  // then waits for no answer longer than kCancelAnswer.
+  // The machine is over. Within kCancelTimeNs the controller's thread has the channel fail, and
+  // until then waits for no answer longer than kCancelAnswer.
   void Cancel();
   // Nothing is in flight, and nobody here uses it any more.
   void Close();

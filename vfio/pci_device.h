@@ -100,9 +100,9 @@ class PciDevice {
   // and may come back.
   virtual absl::Status Reset() = 0;
 
-  // The machine is over: from now on no answer of the device is waited for longer than `limit`, also
-  // where one is being waited for already; a device that takes longer is gone and does not come
-  // back. Does not wait. For devices whose answers can be late at all.
+  // The machine is over: from now on no answer of the device is waited for longer than `limit`,
+  // also where one is being waited for already; a device that takes longer is gone and does not
+  // come back. Does not wait. For devices whose answers can be late at all.
   virtual void Hurry(absl::Duration /*limit*/) {}
 
   // Readable once the device is gone, until a Reset succeeds. -1: nothing tells.

@@ -6,8 +6,8 @@
 // the event outlive the connection; its end waits for its thread, so its last owner is never that
 // thread. Errors: Unavailable when the connection is broken, for all calls from then on; what the
 // server answers as an error is that error, and the connection goes on. It breaks when the server
-// closes it, sends what is no answer, leaves a command unanswered for the time-out, or does not take
-// what is sent to it. Source: as vfio_user_protocol.h, "Client/server interactions".
+// closes it, sends what is no answer, leaves a command unanswered for the time-out, or does not
+// take what is sent to it. Source: as vfio_user_protocol.h, "Client/server interactions".
 #pragma once
 
 #include <atomic>
@@ -61,7 +61,8 @@ class VfioUserConnection {
              std::function<void(Answer)> done);
   // The first reason counts.
   void Break(absl::Status why);
-  // It breaks then (MonotonicNs), however soon each answer comes, unless another time is set before.
+  // It breaks then (MonotonicNs), however soon each answer comes, unless another time is set
+  // before.
   void EndBy(int64_t end_ns);
   // From now on commands are waited for so long, those too that have been sent already.
   void Hurry(absl::Duration limit);

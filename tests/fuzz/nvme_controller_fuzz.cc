@@ -181,6 +181,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   Input input(data, size);
   Run(input, directory / "socket");
   if (absl::Now() - start > kTooLong) Fail("it took too long");
-  if (ringside::testing::CountEntries("/proc/self/fd") > before) Fail("descriptors are left behind");
+  if (ringside::testing::CountEntries("/proc/self/fd") > before) {
+    Fail("descriptors are left behind");
+  }
   return 0;
 }

@@ -71,8 +71,8 @@ NvmeModelOutcome NvmeModelAdmin::Identify(const nvme::Command& command) {
       if (command.nsid == 0 || command.nsid > config_.namespaces.size()) {
         return {nvme::kInvalidNamespace};
       }
-      return {memory_.Write(command,
-                            Patched(IdentifyNamespace(config_.namespaces[command.nsid - 1]), false))};
+      return {memory_.Write(
+          command, Patched(IdentifyNamespace(config_.namespaces[command.nsid - 1]), false))};
     case nvme::kCnsController:
       return {memory_.Write(command, Patched(IdentifyController(config_), true))};
     case nvme::kCnsActiveNamespaces:

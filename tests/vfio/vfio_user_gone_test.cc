@@ -154,7 +154,8 @@ TEST_F(VfioUserGoneTest, OpeningHasAnEndHoweverSoonEachAnswerComes) {
 
 TEST_F(VfioUserGoneTest, ALimitIsOverWithWhatItIsFor) {
   Serve();
-  auto device = OpenVfioUserDevice(path_, {.timeout = kWaitLimit, .limit = absl::Milliseconds(200)});
+  auto device =
+      OpenVfioUserDevice(path_, {.timeout = kWaitLimit, .limit = absl::Milliseconds(200)});
   ASSERT_TRUE(device.ok()) << device.status();
   device_ = *std::move(device);
   const auto events = SetVectors(2);

@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
-"""Adds up a test run: what was skipped and why, what failed, and one closing line.
+"""Adds up a test run: what took how long, what was skipped and why, what failed, and one closing
+line.
 
 Reads, from the directory given, NAME.xml (CTest's JUnit file), NAME/*.xml (GoogleTest's own,
-one a test program, which count each test), and NAME.failed (something failed as a whole).
+one a test program, which count each test), NAME.failed (something failed as a whole), and
+stages.txt with lines "STAGE: seconds passed, of processors in programs, of processors in the kernel".
 """
 
 import pathlib
 import sys
 import xml.etree.ElementTree as ElementTree
+
+SLOWEST = 10  # Tests that are named with their time.
 
 
 class Summary:
@@ -16,6 +20,7 @@ class Summary:
         self.failed = []
         self.skipped = []
         self.retried = []
+        self.took = []  # (seconds, test)
 
     def add_program(self, preset, path):
         """A GoogleTest program. Returns whether any of its tests failed."""
@@ -39,6 +44,7 @@ class Summary:
                     for program in sorted((path.parent / preset).glob("*.xml"))}
         for case in ElementTree.parse(path).iter("testcase"):
             name, status = case.get("name"), case.get("status")
+            self.took.append((float(case.get("time") or 0), f"{preset}: {name}"))
             if status == "fail" and not programs.get(name, False):
                 self.failed.append(f"{preset}: {name}: crashed, ran out of time, or failed")
             elif status in ("notrun", "disabled"):
@@ -47,6 +53,19 @@ class Summary:
                 self.passed += 1
                 output = (case.findtext("system-out") or "").splitlines()
                 self.retried += [f"{name}: {line}" for line in output if line.startswith("try ")]
+
+
+def stage_table(path):
+    """Yields the lines: a column of seconds by the clock, one of processors' seconds."""
+    rows = []
+    for line in path.read_text().splitlines():
+        name, _, numbers = line.rpartition(": ")
+        seconds, user, system = map(float, numbers.split())
+        rows.append((name, seconds, user + system))
+    rows.append(("all", sum(row[1] for row in rows), sum(row[2] for row in rows)))
+    yield f"{'stage':16}{'seconds':>9}{'of processors':>15}"
+    for name, seconds, busy in rows:
+        yield f"{name:16}{seconds:9.0f}{busy:15.0f}"
 
 
 def main():
@@ -58,6 +77,10 @@ def main():
         if not any(name.startswith(f"{path.stem}:") for name in summary.failed):
             summary.failed.append(f"{path.stem}: failed as a whole, see the log above")
 
+    if (results / "stages.txt").exists():
+        print("\n".join(stage_table(results / "stages.txt")))
+    slowest = sorted(summary.took, reverse=True)[:SLOWEST]
+    print("slowest: " + ", ".join(f"{name} {seconds:.0f} s" for seconds, name in slowest))
     for line in summary.retried:
         print(f"passed only after: {line}")
     for line in summary.skipped:

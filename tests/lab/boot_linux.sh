@@ -1,12 +1,13 @@
 #!/bin/sh
-# Runs inside the lab (busybox sh): boots a stock kernel under Ringside, types into its shell, checks
-# what it says, and ends it: with 1 vCPU by power-off, with 2 by reboot.
+# Runs inside the lab (busybox sh): boots stock kernels under Ringside, types into the shell of each,
+# checks what it says, and ends it: with 1 vCPU by power-off, with 2 by reboot.
 #
-#   boot_linux.sh RINGSIDE KERNEL INITRD ENTRY MEMORY_MIB CPUS
+#   boot_linux.sh RINGSIDE INITRD KERNEL ENTRY MEMORY_MIB CPUS [KERNEL ENTRY MEMORY_MIB CPUS]...
 #
 # CPUS is 1, 2 or 1,2.
 set -u
-ringside=$1 kernel=$2 initrd=$3 entry=$4 memory=$5 boots=$6
+ringside=$1 initrd=$2
+shift 2
 . "$(dirname "$0")/common.sh"
 
 run_guest() {
@@ -43,10 +44,14 @@ boot() {
     [ "$(value serial_interrupts)" -gt 0 ] || fail "the console took no interrupt"
     warnings=$(warnings_in <"$work/console")
     [ -z "$warnings" ] || fail "the guest's kernel warns: $warnings"
-    echo "$cpus CPUs: memory=$seen MiB clock=$(value clock)" \
+    echo "$kernel by $entry, $cpus CPUs: memory=$seen MiB clock=$(value clock)" \
         "serial interrupts=$(value serial_interrupts) '$end' -> exit code $code"
     [ $failures = 0 ] || { echo "--- console:"; cat "$work/console"; exit 1; }
 }
 
-case $boots in *1*) boot 1 'poweroff -f' 0 ;; esac
-case $boots in *2*) boot 2 'reboot -f' 3 ;; esac
+while [ $# -gt 0 ]; do
+    kernel=$1 entry=$2 memory=$3
+    case $4 in *1*) boot 1 'poweroff -f' 0 ;; esac
+    case $4 in *2*) boot 2 'reboot -f' 3 ;; esac
+    shift 4
+done

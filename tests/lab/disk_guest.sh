@@ -5,8 +5,9 @@ set -u
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 output=/run/output
 root=$(awk '$2 == "/" {print $1}' /proc/mounts)
-# Where the kernel's command line does not name another.
+# Where the kernel's command line does not name others.
 raw=${raw_disk:-/dev/vdb}
+scratch=${scratch_disk:-/dev/vdb}
 
 error() { echo "guest_error=$*"; }
 
@@ -62,6 +63,24 @@ check_verify() {
     echo "raw_sum=$(read_disk "$raw" 0 4 | checksum)"
 }
 
+# The disks that have a cache mode as their serial number: ext4, and raw from 8 MiB on.
+check_modes() {
+    for disk in /dev/vd[c-z]; do
+        mode=$(cat "/sys/block/${disk#/dev/}/serial")
+        echo "write_cache_$mode=$(tr -d ' ' <"/sys/block/${disk#/dev/}/queue/write_cache")"
+        must mount -t ext4 "$disk" /mnt
+        must fio --ioengine=io_uring --direct=1 --iodepth=16 --rw=randwrite --bsrange=4k-128k \
+            --thread --verify=crc32c --verify_fatal=1 --randrepeat=0 --output-format=terse \
+            --terse-version=3 --name="${mode}_file" --filename=/mnt/fio-data --size=2M \
+            --name="${mode}_raw" --filename="$disk" --offset=8M --size=4M
+        awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6 "," $47}' $output
+        must dd if=/dev/urandom of=/mnt/data bs=64k count=32 conv=fsync
+        echo "file_sum_$mode=$(checksum </mnt/data)"
+        echo "raw_sum_$mode=$(read_disk "$disk" 8 4 | checksum)"
+        must umount /mnt
+    done
+}
+
 # Requests at random moments, one at a time: one that is never noticed would hold up its job for ever.
 check_pauses() {
     must fio --ioengine=io_uring --direct=1 --iodepth=1 --rw=randread --bs=4k --thread \
@@ -83,21 +102,21 @@ check_readonly() {
     must umount /mnt
 }
 
-# /dev/vdb is scratch. What it ends as is checked from outside: ext4, and nearly nothing allocated.
+# $scratch: what it ends as is checked from outside: ext4, and nearly nothing allocated.
 # Full paths, because busybox's shell prefers its own programs.
 check_scratch() {
-    must dd if=/dev/urandom of=/dev/vdb bs=1M count=12 oflag=direct
-    kept=$(read_disk /dev/vdb 8 4 | checksum)
-    must /usr/sbin/blkdiscard --offset 0 --length 4M /dev/vdb
-    must /usr/sbin/blkdiscard --zeroout --offset 4M --length 4M /dev/vdb
-    zeros /dev/vdb 0 8
-    [ "$(read_disk /dev/vdb 8 4 | checksum)" = "$kept" ] || error "the neighbour's data changed"
-    must /usr/sbin/blkdiscard /dev/vdb
-    zeros /dev/vdb 8 4
-    must mkfs.xfs -f -q /dev/vdb
-    must xfs_repair -n /dev/vdb
-    must mkfs.ext4 -F -q /dev/vdb
-    must mount -t ext4 /dev/vdb /mnt
+    must dd if=/dev/urandom of="$scratch" bs=1M count=12 oflag=direct
+    kept=$(read_disk "$scratch" 8 4 | checksum)
+    must /usr/sbin/blkdiscard --offset 0 --length 4M "$scratch"
+    must /usr/sbin/blkdiscard --zeroout --offset 4M --length 4M "$scratch"
+    zeros "$scratch" 0 8
+    [ "$(read_disk "$scratch" 8 4 | checksum)" = "$kept" ] || error "the neighbour's data changed"
+    must /usr/sbin/blkdiscard "$scratch"
+    zeros "$scratch" 8 4
+    must mkfs.xfs -f -q "$scratch"
+    must xfs_repair -n "$scratch"
+    must mkfs.ext4 -F -q "$scratch"
+    must mount -t ext4 "$scratch" /mnt
     must dd if=/dev/urandom of=/mnt/data bs=1M count=24 conv=fsync
     must rm /mnt/data
     must sync

@@ -2,12 +2,13 @@
 # Runs inside the lab (busybox sh): boots stock kernels from an ext4 root on a virtio disk, lets
 # disk_guest.sh write and verify in there, and looks at the images from outside afterwards.
 #
-#   disk_linux.sh GROUP RINGSIDE ROOT_DISK VERSION:KERNEL:INITRD...
+#   disk_linux.sh GROUP[,GROUP...] RINGSIDE ROOT_DISK VERSION:KERNEL:INITRD...
 #
-# GROUP is one of the functions group_... at the end. Guests run the first kernel, except where a
+# GROUP is one of the functions group_... at the end; those that want the same lab share its start,
+# 5 s. Guests run the first kernel, except where a
 # group wants each. The lab needs common.sh and the programs e2fsck, debugfs and mke2fs too.
 set -u
-group=$1 ringside=$2 root=$(readlink -f "$3")  # as in /proc
+groups=$1 ringside=$2 root=$(readlink -f "$3")  # as in /proc
 shift 3
 kernels=$*
 . "$(dirname "$0")/common.sh"
@@ -22,15 +23,31 @@ flags() {
     done | head -n 1
 }
 
-# check_mode CACHE: what the mode means, seen from outside and by the guest.
+# check_mode FILE CACHE: what the mode means, seen from outside.
 check_mode() {
-    direct=$(($(flags "$root") & 040000)) expected=0 guest_cache=writeback
-    case $1 in none | directsync) expected=$((040000)) ;; esac
-    case $1 in writethrough | directsync) guest_cache=writethrough ;; esac
-    [ $direct = $expected ] || fail "cache=$1: O_DIRECT is $direct, expected $expected"
-    wait_for 'vectors=' 20
-    [ "$(value write_cache)" = $guest_cache ] ||
-        fail "cache=$1: the guest sees '$(value write_cache)', expected $guest_cache"
+    direct=$(($(flags "$1") & 040000)) expected=0
+    case $2 in none | directsync) expected=$((040000)) ;; esac
+    [ $direct = $expected ] || fail "cache=$2: O_DIRECT is $direct, expected $expected"
+}
+
+# check_write_cache NAME CACHE: and by the guest, which printed it as NAME.
+check_write_cache() {
+    guest_cache=writeback
+    case $2 in writethrough | directsync) guest_cache=writethrough ;; esac
+    [ "$(value "$1")" = $guest_cache ] ||
+        fail "cache=$2: the guest sees '$(value "$1")', expected $guest_cache"
+}
+
+# One guest has a disk of each, next to its root with the default.
+modes='writeback writethrough directsync unsafe'
+
+# make_mode_disks: 8 MiB of ext4, and 8 MiB of nothing.
+make_mode_disks() {
+    for mode in $modes; do
+        rm -f "$work/$mode.img"
+        truncate -s 16M "$work/$mode.img"
+        /usr/sbin/mke2fs -q -F -t ext4 "$work/$mode.img" 8M || fail "mke2fs"
+    done
 }
 
 # check_engine ENGINE: by what it leaves in /proc (Linux AIO maps its ring), and by the warning
@@ -66,6 +83,23 @@ check_verify() {
     same "the raw disk" "$(value raw_sum)" "$(head -c $((4 * MIB)) "$raw" | checksum)"
 }
 
+check_modes() {
+    for mode in $modes; do
+        image=$work/$mode.img
+        check_write_cache "write_cache_$mode" $mode
+        for job in file:2048 raw:4096; do
+            [ "$(value "fio_${mode}_${job%:*}")" = "0,${job#*:},${job#*:}" ] ||
+                fail "cache=$mode, fio's job ${job%:*}: '$(value "fio_${mode}_${job%:*}")'"
+        done
+        check_filesystem "$image"
+        : >"$work/data"
+        /usr/sbin/debugfs -R "dump /data $work/data" "$image" 2>/dev/null
+        same "cache=$mode: /data" "$(value "file_sum_$mode")" "$(checksum <"$work/data")"
+        same "cache=$mode: the raw part" "$(value "raw_sum_$mode")" \
+            "$(tail -c $((8 * MIB)) "$image" | head -c $((4 * MIB)) | checksum)"
+    done
+}
+
 check_pauses() {
     for job in poisson pauses; do
         read -r error kib <<END
@@ -95,9 +129,10 @@ run_guest() {
     if start_until 'guest=started' $ringside run --kernel "${kernel%:*}" \
         --initrd "${kernel#*:}" --cpus "$cpus" --memory 512M ${iothread:+--iothread $iothread} \
         --cmdline "console=ttyS0 quiet panic=-1 root=/dev/vda disk_checks=$checks" "$@"; then
-        check_mode "$cache"
+        check_mode "$root" "$cache"
+        case $checks in *modes*) for mode in $modes; do check_mode "$work/$mode.img" $mode; done ;; esac
         check_engine "$engine"
-        finish 90
+        finish 180
         grep -q '^guest=done' "$work/console" || fail "the guest did not come to its end"
     else
         fail "the guest did not start"
@@ -121,11 +156,19 @@ boot() {
             set -- "$@" --disk "path=$readonly_image,readonly=on"
             vectors=$((3 * cpus))
             ;;
+        *modes*)
+            make_mode_disks
+            for mode in $modes; do
+                set -- "$@" --disk "path=$work/$mode.img,serial=$mode,cache=$mode"
+                vectors=$((vectors + cpus))
+            done
+            ;;
     esac
     to_the_end run_guest "$@"
 
     [ "$code" = 0 ] || fail "exit code $code, expected 0"
     [ "$(value cpus)" = "$cpus" ] || fail "the guest sees $(value cpus) CPUs, expected $cpus"
+    check_write_cache write_cache "$cache"
     [ "$(value serial)" = raw-1 ] || fail "the raw disk's serial number is '$(value serial)'"
     [ "$(value vectors)" = $vectors ] ||
         fail "$(value vectors) MSI-X vectors for queues, expected $vectors"
@@ -153,21 +196,16 @@ group_default() {
     done
 }
 
+# Also, the look before each sleep ends at any moment of the guest's pauses.
 group_cache() {
-    for mode in writeback writethrough directsync unsafe; do
-        boot verify 2 $mode io_uring cache=$mode
-    done
+    iothread=poll=fixed,max=200us
+    boot modes,pauses 2 none io_uring
+    iothread=
 }
 
 group_engine() {
     boot verify 2 none native aio=native
     boot verify 2 none threads aio=threads
-}
-
-# The look before each sleep ends at any moment of the guest's pauses.
-group_polling() {
-    iothread=poll=fixed,max=200us
-    boot verify,pauses 2 none io_uring
 }
 
 # Where io_uring is forbidden another engine is chosen, and offers the same features.
@@ -185,8 +223,11 @@ group_features() {
     readonly_before=$(sha256sum <"$readonly_image")
     raw_size=400M
     boot readonly,scratch 2 none io_uring
+    raw_size=
 }
 
 dmesg -c >/dev/null
-use "${kernels%% *}"
-group_"$group"
+for group in $(echo "$groups" | tr ',' ' '); do
+    use "${kernels%% *}"
+    group_"$group"
+done

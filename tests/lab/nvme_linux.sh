@@ -41,9 +41,11 @@ end_here() { [ $failures = 0 ] || { echo "--- console:"; cat "$work/console"; ex
 
 guest_on_disks() {
     two_queues --memory 512M --stats json \
-        --cmdline "console=ttyS0 quiet panic=-1 root=/dev/vda disk_checks=$checks" \
+        --cmdline "console=ttyS0 quiet panic=-1 root=/dev/vda scratch_disk=/dev/vdc \
+disk_checks=$checks" \
         --disk "$(disk 1),queues=2,iothreads=a+b" \
-        --disk "$(disk 2),queues=2,iothreads=a+b,serial=raw-1"
+        --disk "$(disk 2),queues=2,iothreads=a+b,serial=raw-1" \
+        --disk "$(disk 3),queues=2,iothreads=a+b"
 }
 
 guest_with_controller() {
@@ -55,14 +57,14 @@ disk_checks=$checks"
 run_guest() {
     code=none
     if start_until 'guest=started' $guest; then
-        finish 90
+        finish 180
     else
         fail "the guest did not start"
     fi
 }
 
-# boot GUEST CHECKS: a function guest_..., and what disk_guest.sh does on the root disk and a raw
-# one.
+# boot GUEST CHECKS: a function guest_..., and what disk_guest.sh does on the root disk, a raw one and
+# a scratch one.
 boot() {
     guest=$1 checks=$2
     give "$driver" || fail "the controller does not take the driver $driver"
@@ -84,8 +86,7 @@ boot() {
     sed -n 's/\r$//; /^[a-z_]*=/p' "$work/console"
 }
 
-group_verify() { boot guest_on_disks verify,deep; }
-group_features() { boot guest_on_disks scratch; }
+group_verify() { boot guest_on_disks verify,deep,scratch; }
 
 # kill_after MILLISECONDS: a power cut, as far as the VMM is concerned.
 kill_after() {

@@ -44,14 +44,15 @@ class Summary:
                     for program in sorted((path.parent / preset).glob("*.xml"))}
         for case in ElementTree.parse(path).iter("testcase"):
             name, status = case.get("name"), case.get("status")
+            output = (case.findtext("system-out") or "").splitlines()
             self.took.append((float(case.get("time") or 0), f"{preset}: {name}"))
             if status == "fail" and not programs.get(name, False):
                 self.failed.append(f"{preset}: {name}: crashed, ran out of time, or failed")
             elif status in ("notrun", "disabled"):
-                self.skipped.append(f"{preset}: {name}: not run, see the log above")
+                reason = output[-1] if output else "not run, see the log above"
+                self.skipped.append(f"{preset}: {name}: {reason}")
             elif status == "run" and name not in programs:
                 self.passed += 1
-                output = (case.findtext("system-out") or "").splitlines()
                 self.retried += [f"{name}: {line}" for line in output if line.startswith("try ")]
 
 

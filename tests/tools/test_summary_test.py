@@ -13,6 +13,8 @@ RELEASE = """<testsuite>
 <testcase name="bad_test" status="fail" time="12.4"><system-out/></testcase>
 <testcase name="lab_boot" status="run" time="3"><system-out>try 1: no prompt
 </system-out></testcase>
+<testcase name="lab_more" status="notrun" time="0"><system-out>looks
+there is no package</system-out></testcase>
 </testsuite>"""
 GOOD = """<testsuites><testsuite>
 <testcase name="One" classname="A" status="run"/>
@@ -47,13 +49,15 @@ class Run(unittest.TestCase):
             "lab download            0              0",
             "release build         200            400",
             "all                   201            401",
-            "slowest: release: bad_test 12 s, release: lab_boot 3 s, release: good_test 2 s",
+            "slowest: release: bad_test 12 s, release: lab_boot 3 s, release: good_test 2 s, "
+            "release: lab_more 0 s",
             "passed only after: lab_boot: try 1: no prompt",
             "skipped: release: A.Two: there is no /dev/kvm",
             "skipped: release: A.DISABLED_Three: disabled in the source",
+            "skipped: release: lab_more: there is no package",
             "FAILED: release: B.One",
             "FAILED: tidy: failed as a whole, see the log above",
-            "2 passed, 2 failed, 2 skipped"])
+            "2 passed, 2 failed, 3 skipped"])
 
     def test_a_program_that_crashes_has_failed(self):
         status, lines = self.summary(release_xml=RELEASE, release__good_test_xml=GOOD)

@@ -57,6 +57,7 @@ class NvmeRequests : public BlockChannel {
 
   // There is a slot.
   [[gnu::noinline]] void Start(BlockRequest& request) {
+    if (request.recalled()) return FinishLater(request, -ECANCELED);
     if (request.op == BlockOp::kFlush) return StartFlush(request, nullptr);
     const bool moves_data = request.op == BlockOp::kRead || request.op == BlockOp::kWrite;
     const uint64_t length = moves_data ? TotalLength(request.segments) : request.length;
@@ -130,8 +131,8 @@ class NvmeRequests : public BlockChannel {
   const NvmeNamespace& ns_;
   Counters& counters_;
   const unsigned block_shift_;
-  bool failed_ = false;     // for ever
-  int failure_ = -EIO;      // what is given up ends with it
+  bool failed_ = false;  // for ever
+  int failure_ = -EIO;   // what is given up ends with it
   // Requests that came to wait, and that wait no longer: as a whole.
   uint64_t waited_ = 0;
   uint64_t begun_ = 0;
@@ -185,6 +186,11 @@ class NvmeRequests : public BlockChannel {
   // As many as find slots. Whether that was all.
   bool SendPieces(NvmeTransfer& transfer) {
     while (transfer.left != 0) {
+      if (transfer.request->recalled()) {
+        transfer.left = 0;
+        if (transfer.result == 0) transfer.result = -ECANCELED;
+        return true;
+      }
       if (free_ == nullptr) return false;
       const uint32_t bytes = self().FillTransfer(*free_, *transfer.request, transfer.cursor,
                                                  transfer.offset, transfer.left);
@@ -227,7 +233,7 @@ class NvmeRequests : public BlockChannel {
 
   void FinishRequest(BlockRequest& request, int result) {
     if (request.op == BlockOp::kFlush && self().FlushIsVain()) result = -EIO;
-    if (result < 0) counters_.errors.Add();
+    if (result < 0 && result != -ECANCELED) counters_.errors.Add();
     request.result = result;
     request.done(request);
   }

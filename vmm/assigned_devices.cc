@@ -106,6 +106,10 @@ absl::Status AssignedDevices::Plug(const GuestMemory& memory, PciPlatform& platf
   return absl::OkStatus();
 }
 
+void AssignedDevices::LeaveBus() {
+  for (const auto& function : functions_) function->LeaveBus();
+}
+
 void AssignedDevices::Stop() {
   for (const auto& function : functions_) function->Stop();
 }

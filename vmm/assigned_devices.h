@@ -40,6 +40,8 @@ class AssignedDevices {
   absl::Status Plug(const GuestMemory& memory, PciPlatform& platform, DeviceMemory& device_memory,
                     PciHost& pci_host);
 
+  // From now on none begins DMA, whatever the guest does. May come before the vCPUs have stopped.
+  void LeaveBus();
   // When this returns they do no DMA any more.
   void Stop();
   void Collect(MachineStatistics& statistics) const;

@@ -211,6 +211,8 @@ void Machine::End(MachineEnd end) {
 
 const MachineEnd& Machine::Wait() {
   ended_.Wait();
+  // First: they write into memory that nobody else can keep them from.
+  assigned_.LeaveBus();
   for (const auto& vcpu : vcpus_) vcpu->Join();
   StopPciDevices();
   if (console_ != nullptr && !std::exchange(flushed_, true)) {

@@ -90,6 +90,26 @@ TEST_F(NvmeCancelTest, PiecesOfARequestEndWithIt) {
   EXPECT_EQ(large.result, -ECANCELED);
 }
 
+// By a queue that stops or moves: what has not begun is not the controller's to do.
+TEST_F(NvmeCancelTest, WhatIsRecalledBeginsNoMoreCommands) {
+  Hold({.mdts = 1});
+  TestRequest large(BlockOp::kWrite, 0, Pieces{{memory_.At(0, 8 << 20)}});
+  RequestOwner owner;
+  list_.insert(list_.begin(), &large);
+  for (TestRequest* request : list_) request->owner = &owner;
+  std::thread other([&] {
+    EXPECT_TRUE(model_->WaitForHeld(255));
+    testing::RunOn(disk_->io_thread(), [&] { owner.recalls = true; });
+    model_->ClearFaults();
+    model_->Release();
+  });
+  disk_->Run(list_);
+  other.join();
+  EXPECT_EQ(large.result, -ECANCELED);
+  EXPECT_EQ(ResultsOtherThan(-ECANCELED), 0);
+  EXPECT_EQ(Executed().size(), 255u);
+}
+
 TEST_F(NvmeCancelTest, ADiskThatIsIdleEndsToo) {
   Hold();
   testing::RunOn(disk_->io_thread(), [&] { disk_->Cancel(); });

@@ -234,7 +234,9 @@ TEST_P(NvmeUserKillTest, AServerThatIsBackInTimeGoesOnWhereItWas) {
   EndWell();
   EXPECT_EQ(Job()["errors"], 0) << Log();
   EXPECT_EQ(Job()["mismatches"], 0);
-  EXPECT_EQ(Logged(model.socket() + " is back"), 3) << Log();
+  EXPECT_GE(machine_->Statistics().disks[0].nvme->resets, 3u);
+  EXPECT_GE(Logged(model.socket() + " is back"), 1) << Log();
+  EXPECT_LE(log_.lines().size(), 10u) << "a server that goes and comes fills no log";
   EXPECT_GT(machine_->Statistics().disks[0].nvme->resent, 0);
   machine_.reset();
   model.Stop();

@@ -43,8 +43,9 @@ void DelayedNullChannel::CompleteDue() {
   while (AnyIsDue(now_ns)) {
     Op& op = *in_flight_.Pop();
     BlockRequest& request = *op.request;
+    const int64_t due_ns = op.due_ns;
     ops_.Give(op);
-    request.result = cancelled_ ? -ECANCELED : 0;
+    request.result = due_ns <= now_ns ? 0 : -ECANCELED;
     request.done(request);
   }
 }

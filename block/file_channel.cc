@@ -1,5 +1,7 @@
 #include "block/file_channel.h"
 
+#include <cerrno>
+
 namespace ringside {
 
 FileChannel::FileChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters)
@@ -71,7 +73,8 @@ void FileChannel::Transfer(FileOp& op) {
   } else {
     held_.Push(op);  // nobody is overtaken for ever
   }
-  io_thread_.AtSubmit(begin_held_);
+  // Not from within BeginHeld: it asks for another turn itself, unless nothing is left by then.
+  if (!begins_held_) io_thread_.AtSubmit(begin_held_);
 }
 
 bool FileChannel::Begun::Take(uint64_t now, uint64_t length, uint64_t most) {
@@ -91,6 +94,7 @@ void FileChannel::Begin(FileOp& op) {
 }
 
 void FileChannel::BeginHeld() {
+  begins_held_ = true;
   while (FileOp* op = held_.front()) {
     if (!begun_.Take(turn(), op->step().length, most_a_turn_)) break;
     held_.Pop();
@@ -106,6 +110,7 @@ void FileChannel::BeginHeld() {
     parts_.Pop();
     BeginPart(*op);
   }
+  begins_held_ = false;
   if (!held_.empty() || !parts_.empty()) io_thread_.AtSubmit(begin_held_);
 }
 
@@ -140,7 +145,8 @@ void FileChannel::AllocationDone() {
 void FileChannel::StepDone(FileOp& op, int64_t result) {
   // Others come first: this one may have more of it to do.
   if (op.step().kind == FileStep::Kind::kAllocate) AllocationDone();
-  const FileOp::Next next = op.Advance(result);
+  // A step that was given up says nothing of the file, such as that a flush of it had failed.
+  const FileOp::Next next = result == -ECANCELED ? op.GiveUp() : op.Advance(result);
   if (next == FileOp::Next::kDone) {
     Finish(op);
   } else {

@@ -95,6 +95,7 @@ class FileChannel : public BlockChannel {
   Begun begun_;
   FileOpQueue want_allocation_;
   bool allocating_ = false;
+  bool begins_held_ = false;
   HookTo<FileChannel, &FileChannel::RunLater> completer_{*this};
   HookTo<FileChannel, &FileChannel::ServeInline> serve_{*this};
   HookTo<FileChannel, &FileChannel::BeginHeld> begin_held_{*this};

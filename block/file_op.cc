@@ -160,8 +160,9 @@ FileOp::Next FileOp::AdvanceTransfer(int64_t result) {
     MoveBy(count);
     // O_DIRECT stops in the middle of a block at the end of the file only.
     const bool ended = count == 0 || (done_ & (context_->target.offset_alignment - 1)) != 0;
-    if (ended) ZeroTheRest();
-    if (ended || done_ == total_) return Done(0);
+    if (ended) ZeroTheRest(step_.length - count);
+    if (done_ == total_) return Done(0);
+    if (ended) return PrepareTransfer();
   } else {
     // What O_DIRECT has written of a block is written again with the rest of it.
     const bool some = count != 0;
@@ -312,12 +313,15 @@ void FileOp::CopyBounced(uint64_t count) {
   }
 }
 
-void FileOp::ZeroTheRest() {
-  for (; cursor_.segment < request_->segments.size(); cursor_ = {.segment = cursor_.segment + 1}) {
+// Of the step: what is behind it the next steps find beyond the end, each in its turn.
+void FileOp::ZeroTheRest(uint64_t count) {
+  while (count > 0) {
     const Segment& segment = request_->segments[cursor_.segment];
-    std::memset(segment.host + cursor_.skip, 0, segment.length - cursor_.skip);
+    const uint64_t length = std::min<uint64_t>(count, segment.length - cursor_.skip);
+    std::memset(segment.host + cursor_.skip, 0, length);
+    count -= length;
+    MoveBy(length);
   }
-  done_ = total_;
 }
 
 }  // namespace ringside

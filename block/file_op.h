@@ -110,7 +110,7 @@ class FileOp {
   void MoveBy(uint64_t count);
   // Copies between the bounce buffer and the segments from where the transfer is, without moving.
   void CopyBounced(uint64_t count);
-  void ZeroTheRest();
+  void ZeroTheRest(uint64_t count);
 
   BlockRequest* request_ = nullptr;
   FileOpContext* context_ = nullptr;

@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <memory>
+#include <sys/mman.h>
 #include <type_traits>
 #include <vector>
 
@@ -24,12 +25,19 @@ using testing::TempFile;
 constexpr uint64_t kKiB = 1024, kMiB = 1024 * kKiB, kGiB = 1024 * kMiB;
 constexpr uint64_t kSize = 8 * kGiB;
 
+// Nothing reads or writes it.
+std::byte* Nowhere() {
+  static void* const memory =
+      mmap(nullptr, kGiB, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return static_cast<std::byte*>(memory);
+}
+
 struct Request : BlockRequest {
   Request(RequestOwner& whose, BlockOp what, uint64_t bytes) {
     op = what;
     owner = &whose;
     if (what == BlockOp::kRead || what == BlockOp::kWrite) {
-      segment = {.host = nullptr, .length = static_cast<uint32_t>(bytes), .region = 0};
+      segment = {.host = Nowhere(), .length = static_cast<uint32_t>(bytes), .region = 0};
       segments = {&segment, 1};
     } else {
       length = bytes;
@@ -88,12 +96,19 @@ class FileChannelTest : public ::testing::Test {
     RunOn(*io_thread_, [&] { result = function(); });
     return result;
   }
+  void UseTmpfs() {
+    file_ = std::make_unique<TempFile>(64 * kMiB);
+    target_.fd = UniqueFd(testing::Must(fcntl(file_->fd(), F_DUPFD_CLOEXEC, 0), "dup"));
+    target_.size = 64 * kMiB;
+    target_.inline_io = InlineIo::kMemory;
+  }
   size_t done(int result) const {
     size_t count = 0;
     for (const auto& request : requests_) count += request->is_done && request->result == result;
     return count;
   }
 
+  std::unique_ptr<TempFile> file_;
   FileTarget target_;
   FileCounters counters_;
   RequestOwner owner_;
@@ -208,12 +223,24 @@ TEST_F(FileChannelTest, WhatIsRecalledEndsAtItsPartAndWhatWaitsIsNotBegun) {
   EXPECT_EQ(counters_.requests[0].Get(), 4u) << "what was recalled counts where it is done";
 }
 
+TEST_F(FileChannelTest, AFlushThatIsGivenUpIsNoFlushThatHasFailed) {
+  Open();
+  Add(BlockOp::kFlush, 0);
+  SubmitAll();
+  Recall();
+  RunOn(*io_thread_, [this] { channel_->CompleteFirst(-ECANCELED); });
+  EXPECT_EQ(done(-ECANCELED), 1u);
+  Open();
+  requests_.clear();
+  Add(BlockOp::kFlush, 0);
+  SubmitAll();
+  RunOn(*io_thread_, [this] { channel_->CompleteFirst(0); });
+  EXPECT_EQ(done(0), 1u);
+}
+
 // Where all is in memory the thread does all of it itself.
 TEST_F(FileChannelTest, OfATmpfsNothingLargeGoesToTheEngine) {
-  const TempFile file(64 * kMiB);
-  target_.fd = UniqueFd(testing::Must(fcntl(file.fd(), F_DUPFD_CLOEXEC, 0), "dup"));
-  target_.size = 64 * kMiB;
-  target_.inline_io = InlineIo::kMemory;
+  UseTmpfs();
   Open();
   std::vector<std::byte> memory(kMiB);
   std::vector<Segment> all(64, {.host = memory.data(), .length = kMiB, .region = 0});
@@ -224,6 +251,37 @@ TEST_F(FileChannelTest, OfATmpfsNothingLargeGoesToTheEngine) {
   EXPECT_EQ(request.result, 0);
   EXPECT_EQ(OnThread([&] { return channel_->held(); }), 0u);
   EXPECT_GE(io_thread_->stats().turns.Get(), 1024u) << "64 KiB a turn";
+}
+
+// The last parts of a transfer may end in one turn: nothing of the channel may be queued then.
+TEST_F(FileChannelTest, MayCloseOnceTheLastPartsAreDone) {
+  UseTmpfs();
+  Open();
+  std::vector<std::byte> memory(64 * kKiB);
+  std::vector<Segment> all(301, {.host = memory.data(), .length = 2, .region = 0});
+  all[0].length = 64 * kKiB;  // a turn's worth, and then more pieces than a part may have
+  Request& request = Add(BlockOp::kRead, 0);
+  request.segments = all;
+  TaskOf close([this] { channel_.reset(); });
+  struct Closes : RequestOwner {
+    IoThread* io_thread;
+    Task* close;
+  } owner;
+  owner.io_thread = io_thread_.get();
+  owner.close = &close;
+  request.owner = &owner;
+  request.done = [](BlockRequest& done) {
+    const auto& whose = static_cast<const Closes&>(*done.owner);
+    static_cast<Request&>(done).is_done = true;
+    whose.io_thread->Post(*whose.close);
+  };
+  SubmitAll();
+  EXPECT_TRUE(testing::SpinUntil([&] {
+    Turn();
+    return OnThread([&] { return channel_ == nullptr; });
+  }));
+  EXPECT_TRUE(request.is_done);
+  EXPECT_EQ(request.result, 0);
 }
 
 }  // namespace

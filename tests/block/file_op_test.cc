@@ -113,6 +113,22 @@ TEST_F(FileOpTest, AReadPastTheEndGetsZeroes) {
   EXPECT_EQ(request.Text(), content_.substr(0, 1000) + std::string(4120, '\0'));
 }
 
+// Beyond the end, as a file is that has been truncated under us, gigabytes are not zeroed at once.
+TEST_F(FileOpTest, WhatIsPastTheEndIsZeroedInPartsToo) {
+  context_.bulk_bytes = context_.most_a_part = 4096;
+  TestRequest request(BlockOp::kRead, 0, {6000, 10384});
+  op_.Start(request.Set(std::string(16384, '?')), context_);
+  EXPECT_EQ(op_.Advance(Transfer(op_, 1000)), Next::kStep);
+  EXPECT_EQ(op_.Advance(0), Next::kStep);
+  EXPECT_EQ(request.Text(),
+            content_.substr(0, 1000) + std::string(4096, '\0') + std::string(11288, '?'));
+  Next next = Next::kStep;
+  for (int parts = 0; parts < 2; ++parts) next = op_.Advance(0);
+  EXPECT_EQ(next, Next::kStep);
+  EXPECT_EQ(op_.Advance(0), Next::kDone);
+  EXPECT_EQ(request.Text(), content_.substr(0, 1000) + std::string(15384, '\0'));
+}
+
 TEST_F(FileOpTest, ADirectReadThatStopsWithinABlockIsAtTheEnd) {
   Direct(4096);
   TestRequest request(BlockOp::kRead, 0, {8192});

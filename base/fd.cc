@@ -2,6 +2,7 @@
 
 #include <cerrno>
 #include <sys/eventfd.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "base/status.h"
@@ -24,9 +25,12 @@ void EventFd::Signal() const {
   [[maybe_unused]] const ssize_t written = write(fd_.get(), &one, sizeof one);
 }
 
+// RWF_NOWAIT, whatever O_NONBLOCK says: that belongs to all who have the eventfd, and a vfio-user
+// server that has been given it can take it away.
 uint64_t EventFd::Clear() const {
   uint64_t count = 0;
-  return read(fd_.get(), &count, sizeof count) == sizeof count ? count : 0;
+  const iovec vector = {.iov_base = &count, .iov_len = sizeof count};
+  return preadv2(fd_.get(), &vector, 1, -1, RWF_NOWAIT) == sizeof count ? count : 0;
 }
 
 }  // namespace ringside

@@ -100,6 +100,9 @@ class BlockDevice {
   virtual absl::Status MapMemory(std::span<const MemoryRegion> /*regions*/) {
     return absl::OkStatus();
   }
+  // The machine is over, and its channels are about to be cancelled: what the device's own threads
+  // wait for ends within a second, whether or not it has a channel. Any thread.
+  virtual void EndSoon() {}
   // On `io_thread`.
   virtual absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) = 0;
 };

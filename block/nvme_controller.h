@@ -65,6 +65,12 @@ class NvmeController {
   // A channel on it is to be made at once, or else Close is called.
   absl::StatusOr<NvmeQueue*> OpenQueue(IoThread& io_thread);
 
+  // See BlockDevice::EndSoon. Any thread.
+  void EndSoon() {
+    ringside::EndSoon(watch_, *device_);
+    wake_.Signal();
+  }
+
   const std::string& name() const { return device_->name(); }
   // What was written and not flushed may be gone, so no flush may succeed any more.
   const std::atomic<bool>& cache_lost() const { return cache_lost_; }
@@ -128,7 +134,7 @@ class NvmeController {
 
   const std::unique_ptr<PciDevice> device_;
   const NvmeSettings settings_;
-  const Logger log_;   // for what is said once
+  const Logger log_;    // for what is said once
   LogLimit log_limit_;  // for all else: a controller may do it again and again
   const Pace pace_;
   const int64_t open_until_ns_;

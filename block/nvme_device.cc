@@ -35,6 +35,10 @@ absl::Status NvmeDevice::MapMemory(std::span<const MemoryRegion> regions) {
   return absl::OkStatus();
 }
 
+void NvmeDevice::EndSoon() {
+  parts_->controller->EndSoon();
+}
+
 absl::StatusOr<std::unique_ptr<BlockChannel>> NvmeDevice::Open(IoThread& io_thread) {
   if (parts_->offsets == nullptr) {
     return absl::FailedPreconditionError(

@@ -71,6 +71,7 @@ class NvmeDevice final : public BlockDevice {
   const BlockInfo& info() const override;
   // One mapping serves all disks of a controller that are given the same memory.
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override;
+  void EndSoon() override;
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
 
   NvmeStatistics statistics() const;

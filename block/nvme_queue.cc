@@ -32,12 +32,16 @@ bool NvmeQueue::OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function) {
   return there;
 }
 
+void EndSoon(NvmeWatch& watch, PciDevice& device) {
+  constexpr int64_t kTimeNs = 500'000'000;
+  constexpr absl::Duration kAnswer = absl::Milliseconds(250);
+  int64_t never = std::numeric_limits<int64_t>::max();
+  watch.end_ns.compare_exchange_strong(never, MonotonicNs() + kTimeNs, std::memory_order_relaxed);
+  device.Hurry(kAnswer);
+}
+
 void NvmeQueue::Cancel() {
-  // The first to say so counts, of all that share the controller.
-  if (!parts_.watch.ends()) {
-    parts_.watch.end_ns.store(MonotonicNs() + kCancelTimeNs, std::memory_order_relaxed);
-  }
-  parts_.device.Hurry(kCancelAnswer);
+  EndSoon(parts_.watch, parts_.device);
   // Release: whoever sees it sees the end of the time too.
   cancelled_.store(true, std::memory_order_release);
   parts_.control.Signal();

@@ -40,6 +40,10 @@ struct NvmeWatch {
   }
 };
 
+// The machine is over: the controller's thread has half a second more, and waits for no answer
+// longer than half of that. The first to say so counts, of all that share the controller.
+void EndSoon(NvmeWatch& watch, PciDevice& device);
+
 class NvmeQueue {
  public:
   // An identifier has 8 bits for the slot and 8 for its generation. The last slot is not there, so
@@ -48,8 +52,6 @@ class NvmeQueue {
   static constexpr size_t kSlots = kEntries - 1;
   static constexpr size_t kBounceSize = size_t{64} << 10;
   static constexpr size_t kBounces = 8;
-  static constexpr int64_t kCancelTimeNs = 500'000'000;
-  static constexpr absl::Duration kCancelAnswer = absl::Milliseconds(250);
   using Lists = std::array<PrpList, kSlots>;
   using Bounces = std::array<std::array<std::byte, kBounceSize>, kBounces>;
 
@@ -106,8 +108,7 @@ class NvmeQueue {
 
   // The I/O thread.
   void Open(NvmeChannel& channel) { channel_ = &channel; }
-  // The machine is over. Within kCancelTimeNs the controller's thread has the channel fail, and
-  // until then waits for no answer longer than kCancelAnswer.
+  // EndSoon, and within its time the controller's thread has the channel fail.
   void Cancel();
   // Nothing is in flight, and nobody here uses it any more.
   void Close();

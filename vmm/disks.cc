@@ -195,6 +195,7 @@ absl::Status Disks::SetPoll(const std::string& io_thread, const PollConfig& poll
 
 void Disks::Stop() {
   // All before any is waited for.
+  for (const Disk& disk : disks_) disk.device->EndSoon();
   for (const Disk& disk : disks_) {
     if (disk.pci == nullptr) continue;
     disk.pci->transport().SetStatus(0);
@@ -212,6 +213,14 @@ void Disks::Stop() {
 }
 
 void Disks::LogWaitingFor(const Disk& disk) const {
+  if (disk.blk->in_flight() == 0) {
+    log_.Log(
+        Severity::kWarning,
+        "%s (%s): its I/O thread does not come back from what another disk's storage or server "
+        "has to answer; the machine ends when it has",
+        disk.name, PathOf(disk.config));
+    return;
+  }
   log_.Log(
       Severity::kWarning,
       "%s (%s): its storage has %d requests and does not give them back; the machine ends when "

@@ -1,6 +1,7 @@
 // The signals that ask the command to end (SIGHUP, SIGINT, SIGQUIT, SIGTERM), as reads of a
-// descriptor: there is no handler. From the constructor on they do nothing by themselves, in this
-// thread and in those that it starts.
+// descriptor: there is no handler. From the constructor until Release they do nothing by
+// themselves, in this thread and in those that it starts. Those that are ignored at first, as nohup
+// has it, stay ignored.
 //
 // Threads: the main thread, before it has started any other.
 #pragma once
@@ -21,13 +22,18 @@ class EndSignals {
   int fd() const { return fd_.get(); }
   // 0: there is none.
   int Take() const;
-  // Does `work` on a thread of its own, and meanwhile tells `arrived` of each signal, on this one.
+  // Does `work` on this thread, after whose id KVM names what it shows of a machine in debugfs, and
+  // meanwhile tells `arrived` of each signal, on another.
   absl::Status Attend(const std::function<void()>& work,
                       const std::function<void(int signal)>& arrived) const;
+  // From now on they do by themselves what they did before.
+  void Release() const;
   // Ends the process as the signal would have by itself.
   [[noreturn]] void Deliver(int signal) const;
 
  private:
+  void Watch(const EventFd& over, const std::function<void(int signal)>& arrived) const;
+
   sigset_t set_;
   UniqueFd fd_;
 };

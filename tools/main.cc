@@ -1,7 +1,10 @@
 // The ringside command: parses the command line and hands over to a subcommand.
 #include <CLI/CLI.hpp>
+#include <csignal>
+#include <fcntl.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/nearest.h"
@@ -17,7 +20,7 @@ using ringside::Severity;
 
 constexpr char kExitCodes[] =
     "Exit codes: 0 the guest powered off, 1 failure at run time, 2 bad input, 3 the guest asked "
-    "for a reboot, 4 the guest crashed.";
+    "for a reboot, 4 the guest crashed, 128 + n ended by signal n (the second one at once).";
 
 constexpr char kReportHelp[] =
     "The stages of a request, each from one stamp to the next:\n"
@@ -81,8 +84,10 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
   run.add_option("--memory", options.memory, "guest memory; takes K, M, G")
       ->type_name("SIZE")
       ->default_str("512M");
-  run.add_option("--serial", options.serial, "where COM1 goes: stdio, none, or file=PATH[,limit=64M][,truncate=on], which appends "
-                 "unless told to truncate; what would make the file longer than its limit is dropped")
+  run.add_option(
+         "--serial", options.serial,
+         "where COM1 goes: stdio, none, or file=PATH[,limit=64M][,truncate=on], which appends "
+         "unless told to truncate; what would make the file longer than its limit is dropped")
       ->type_name("WHERE")
       ->default_str("stdio");
   run.add_option("--entry", options.entry, "how the kernel is entered: auto, linux or pvh")
@@ -188,8 +193,17 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error, ringside
 
 }  // namespace
 
+// What is opened next would else become standard input, and be read as the console's.
+void OpenStandardDescriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR);
+  }
+}
+
 int main(int argc, char** argv) {
   const int64_t start_ns = ringside::MonotonicNs();
+  OpenStandardDescriptors();
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error of write
   SpdlogSink log;
   CLI::App app("Ringside: boots a Linux guest under KVM.", "ringside");
   app.set_version_flag("--version", "ringside " RINGSIDE_VERSION);

@@ -244,7 +244,6 @@ int Fail(const absl::Status& status, LogSink& log) {
 }  // namespace
 
 int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
-  const EndSignals signals;
   const Logger log(&sink);
   absl::StatusOr<MachineConfig> config = MakeConfig(options);
   if (!config.ok()) return Fail(config.status(), sink);
@@ -252,6 +251,7 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   if (!serial.ok()) return Fail(serial.status(), sink);
   absl::StatusOr<TraceFiles> traces = OpenTraces(options);
   if (!traces.ok()) return Fail(traces.status(), sink);
+  const EndSignals signals;  // what came before has ended the process, with nothing to restore
   config->log = &sink;
   config->console = serial->config;
   const bool on_terminal = serial->on_stdio && isatty(STDIN_FILENO);
@@ -263,23 +263,22 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
 
   absl::StatusOr<std::unique_ptr<Machine>> machine = CreateMachine(*config, signals);
   if (!machine.ok()) return Fail(machine.status(), sink);
+  if (const absl::Status begun = serial->Begin(); !begun.ok()) return Fail(begun, sink);
   std::unique_ptr<RawTerminal> terminal;
   if (is_ours) terminal = RawTerminal::Enter(STDIN_FILENO);
   if (absl::Status status = (*machine)->Start(); !status.ok()) return Fail(status, sink);
   const uint64_t resident = options.timing ? ResidentBeyondGuest() : 0;
 
-  int signal = WaitForEnd(**machine, signals, log);
+  const int signal = WaitForEnd(**machine, signals, log);
   if (signal != 0) (*machine)->Stop();
   // The machine's end may take as long as its storage does.
   terminal.reset();
   Results results;
   const absl::Status ended =
       signals.Attend([&] { results = EndMachine(*std::move(machine), options); },
-                     [&](int another) {
-                       if (signal != 0) signals.Deliver(another);
-                       signal = another;
-                     });
+                     [&](int another) { signals.Deliver(another); });
   if (!ended.ok()) return Fail(ended, sink);
+  signals.Release();  // who does not read what is printed now is not waited for
 
   if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);
   if (results.end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);

@@ -47,8 +47,7 @@ absl::StatusOr<UniqueFd> OpenFile(const FileOption& file) {
     return BadInput("--serial '%s' is a block device, which would be overwritten; give a file",
                     file.path);
   }
-  const int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK |
-                    (file.truncate ? O_TRUNC : 0);
+  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
   UniqueFd fd(open(file.path.c_str(), flags, 0666));
   if (fd.valid()) return fd;
   const int error = errno;
@@ -59,6 +58,11 @@ absl::StatusOr<UniqueFd> OpenFile(const FileOption& file) {
 }
 
 }  // namespace
+
+absl::Status SerialOption::Begin() const {
+  if (!truncates || ftruncate(file.get(), 0) == 0) return absl::OkStatus();
+  return ErrnoError(errno, "--serial cannot empty its file");
+}
 
 absl::StatusOr<SerialOption> OpenSerial(const std::string& text) {
   SerialOption serial;
@@ -78,7 +82,8 @@ absl::StatusOr<SerialOption> OpenSerial(const std::string& text) {
   struct stat info;
   // Only what a file keeps is limited: a pipe or a terminal keeps nothing.
   if (fstat(serial.file.get(), &info) == 0 && S_ISREG(info.st_mode)) {
-    const auto size = static_cast<uint64_t>(info.st_size);
+    serial.truncates = file.truncate;
+    const auto size = file.truncate ? 0 : static_cast<uint64_t>(info.st_size);
     serial.config.output_limit = file.limit > size ? file.limit - size : 0;
   }
   return serial;

@@ -16,6 +16,10 @@ struct SerialOption {
   UniqueFd file;  // has to stay open as long as the machine is there
   ConsoleConfig config;
   bool on_stdio = false;
+  bool truncates = false;
+
+  // Once all else is in order: empties the file if that is asked for.
+  absl::Status Begin() const;
 };
 
 inline constexpr uint64_t kSerialFileLimit = 64 << 20;  // unless there is a limit=

@@ -8,13 +8,24 @@
 namespace ringside {
 namespace {
 
-constexpr std::initializer_list<int> kCrashSignals = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
+// All that would end the process, but for those that ask the machine to end.
+constexpr std::initializer_list<int> kCrashSignals = {SIGABRT, SIGALRM, SIGBUS,    SIGFPE,  SIGILL,
+                                                      SIGPROF, SIGSEGV, SIGSYS,    SIGTRAP, SIGUSR1,
+                                                      SIGUSR2, SIGXCPU, SIGVTALRM, SIGXFSZ};
 
 int raw_fd = -1;
 termios saved;
 
+// All of it async-signal-safe (POSIX 2.4.3). Who was put into the background meanwhile would be
+// stopped by SIGTTOU for ever; blocked, it lets the change through.
 void Restore() {
-  if (raw_fd >= 0) tcsetattr(raw_fd, TCSANOW, &saved);  // async-signal-safe (POSIX 2.4.3)
+  if (raw_fd < 0) return;
+  sigset_t stop, before;
+  sigemptyset(&stop);
+  sigaddset(&stop, SIGTTOU);
+  pthread_sigmask(SIG_BLOCK, &stop, &before);
+  tcsetattr(raw_fd, TCSANOW, &saved);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
 // Installed with SA_RESETHAND: the signal raised again ends the process as it would have.

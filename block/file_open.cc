@@ -54,6 +54,11 @@ class Opening {
   uint64_t DiscardGranularity() const;
 
   bool is_block_device() const { return S_ISBLK(stat_.st_mode); }
+  // These and no others. A read then writes nothing either, unless the file is somebody else's.
+  bool SetFlags(int flags) const {
+    return fcntl(fd_.get(), F_SETFL, flags | O_NOATIME) == 0 ||
+           fcntl(fd_.get(), F_SETFL, flags) == 0;
+  }
 
   const FileConfig& config_;
   const Logger logger_;
@@ -136,8 +141,8 @@ absl::Status Opening::Open() {
   if (is_block_device() != S_ISBLK(before.st_mode)) {
     return absl::FailedPreconditionError(name_ + " was replaced while it was opened; try again");
   }
-  // Or io_uring takes it for the wish to fail with EAGAIN rather than wait.
-  if (fcntl(fd_.get(), F_SETFL, 0) != 0) return ErrnoError(errno, "cannot set up " + name_);
+  // O_NONBLOCK is over: io_uring takes it for the wish to fail with EAGAIN rather than wait.
+  if (!SetFlags(0)) return ErrnoError(errno, "cannot set up " + name_);
   return absl::OkStatus();
 }
 
@@ -169,7 +174,7 @@ absl::Status Opening::ChooseCache() {
     const absl::Status direct = TurnDirectOn();
     if (!direct.ok()) {
       if (config_.cache.has_value()) return direct;
-      fcntl(fd_.get(), F_SETFL, 0);
+      SetFlags(0);
       cache_ = CacheMode::kWriteback;
       logger_.Log(Severity::kInfo, "%s; using cache=writeback", Message(direct));
     }
@@ -189,7 +194,7 @@ absl::Status Opening::RefuseDirect(std::string_view why) const {
 }
 
 absl::Status Opening::TurnDirectOn() {
-  if (fcntl(fd_.get(), F_SETFL, O_DIRECT) != 0) {
+  if (!SetFlags(O_DIRECT)) {
     return RefuseDirect("its file system does not take it");
   }
   RINGSIDE_ASSIGN_OR_RETURN(const DirectAlignment found, FindAlignment());

@@ -1,6 +1,7 @@
 // Opening a disk: what is refused and how, what the guest is told, who locks out whom.
 #include "block/file_device.h"
 
+#include <array>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <linux/loop.h>
@@ -166,6 +167,21 @@ TEST(FileDeviceTest, WithoutDirectAccess) {
   EXPECT_EQ((*device)->cache_mode(), CacheMode::kWriteback);
   ASSERT_EQ(log.lines().size(), 1u);
   EXPECT_THAT(log.lines()[0], HasSubstr("using cache=writeback"));
+}
+
+TEST(FileDeviceTest, ReadsLeaveTheTimeOfTheLastReadAlone) {
+  for (const CacheMode cache : {CacheMode::kNone, CacheMode::kWriteback}) {
+    const TempFile file(4096);
+    const std::array<timespec, 2> times = {timespec{.tv_sec = 1, .tv_nsec = 0}, {.tv_sec = 2}};
+    ASSERT_EQ(futimens(file.fd(), times.data()), 0);
+    testing::TestDisk disk({.path = file.path(), .cache = cache}, IoThread::Waiter::kUring);
+    testing::TestRequest read(BlockOp::kRead, 0, {4096});
+    disk.Run({&read});
+    EXPECT_EQ(read.result, 0);
+    struct stat after = {};
+    ASSERT_EQ(fstat(file.fd(), &after), 0);
+    EXPECT_EQ(after.st_atim.tv_sec, 1);
+  }
 }
 
 TEST(FileDeviceTest, NativeNeedsDirectAccess) {

@@ -8,7 +8,8 @@
 //              as taken. What the I/O thread does inline it begins then, one after the other.
 //              What the channel lets wait for room counts as submitted. What goes earlier in the
 //              turn (a batch that fills the io_uring, what Linux AIO leaves to worker threads) is
-//              stamped late by what is left of the turn
+//              stamped late by what is left of the turn. Of parts it is the first; a request that
+//              begins anew on another thread is submitted there
 //   completed  the channel has reported its result to this thread
 //   published  the used index that shows its answer has been stored
 //   interrupt  the interrupt of its batch has been signalled; never, if the driver wanted none

@@ -108,9 +108,11 @@ class Machine {
   const EventFd& end_event() const { return end_event_; }
 
   // Has another I/O thread serve a queue of a disk, in the middle of I/O, too; nothing is lost or
-  // done twice. Waits until what is in flight is done, however long the storage takes, and for
-  // other moves of the same disk. On an error the queue stays where it was: NotFound and
-  // InvalidArgument name what there is not; others say why the thread cannot serve it.
+  // done twice. Waits until the parts that are under way are done, however long the storage takes,
+  // and for other moves of the same disk. A large request of which a part was done begins anew on
+  // the other thread, so who moves a queue all the time keeps it from its end. On an error the
+  // queue stays where it was: NotFound and InvalidArgument name what there is not; others say why
+  // the thread cannot serve it.
   absl::Status MoveQueue(size_t disk, uint16_t queue, const std::string& io_thread) {
     return disks_->MoveQueue(disk, queue, io_thread);
   }

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "tests/guest/pattern.h"
 #include "tests/support/directories.h"
+#include "tests/support/recording_log.h"
 #include "tests/support/test_disk.h"
 #include "tests/support/test_machine.h"
 #include "vmm/machine.h"
@@ -346,7 +347,10 @@ TEST_P(HostileDriverTest, HarmsNobodyElse) {
   const std::string before = image.Content(0, 16 * kMiB);
   DiskConfig hostile = Disk(image, CacheMode::kNone, GetParam());
   hostile.trace_latency = true;
-  const std::string output = RunWell(Config("hostile=all", {hostile, Disk(other)}));
+  MachineConfig config = Config("hostile=all", {hostile, Disk(other)});
+  testing::RecordingLog log;
+  config.log = &log;
+  const std::string output = RunWell(config);
   for (const char* name : kStopsTheDevice) {
     EXPECT_THAT(output, HasSubstr(absl::StrFormat("guest: hostile %s outcome=needs-reset", name)));
     EXPECT_THAT(output, HasSubstr(absl::StrFormat("guest: hostile %s ok\n", name)));
@@ -357,6 +361,9 @@ TEST_P(HostileDriverTest, HarmsNobodyElse) {
   EXPECT_THAT(output, HasSubstr("guest: hostile bad-features without-version-1=refused "
                                 "not-offered=refused\n"));
   EXPECT_TRUE(image.Content(0, 16 * kMiB) == before);
+  // Each that stops the device is worth a line; somebody who does it all day is not.
+  EXPECT_GT(log.lines().size(), 0u);
+  EXPECT_LE(log.lines().size(), 10u) << ::testing::PrintToString(log.lines());
 }
 
 INSTANTIATE_TEST_SUITE_P(, HostileDriverTest,

@@ -125,7 +125,7 @@ void VfioUserConnection::Start(VfioUserCommand command, std::span<const std::byt
 void VfioUserConnection::Submit(VfioUserCommand command, std::span<const std::byte> payload,
                                 std::span<const int> fds, Pending pending) {
   absl::Status refused, broken;
-  bool is_left = false;
+  bool is_the_threads = false;
   {
     const MutexLock lock(mutex_);
     const int64_t now_ns = MonotonicNs();
@@ -133,14 +133,14 @@ void VfioUserConnection::Submit(VfioUserCommand command, std::span<const std::by
     if (id.ok()) {
       std::swap(pending_[*id], pending);
       broken = now_ns < Deadline() ? writer_.Send(socket_.get()) : Overdue(now_ns);
-      is_left = !writer_.empty();
+      is_the_threads = !writer_.empty() || hurry_ns_ != kNever;
     } else {
       refused = id.status();
     }
   }
   if (!refused.ok()) return pending.done(std::move(refused));
   if (!broken.ok()) return Break(std::move(broken));
-  if (is_left) wake_.Signal();
+  if (is_the_threads) wake_.Signal();
 }
 
 absl::StatusOr<uint16_t> VfioUserConnection::Add(VfioUserCommand command,
@@ -210,7 +210,7 @@ void VfioUserConnection::EndBy(int64_t end_ns) {
 void VfioUserConnection::Hurry(int64_t end_ns) {
   {
     const MutexLock lock(mutex_);
-    hurry_ns_ = std::min(hurry_ns_, end_ns);
+    hurry_ns_ = end_ns;
   }
   wake_.Signal();
 }

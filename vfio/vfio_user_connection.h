@@ -71,8 +71,7 @@ class VfioUserConnection {
   // It breaks then (MonotonicNs), however soon each answer comes, unless another time is set
   // before.
   void EndBy(int64_t end_ns);
-  // For good, and the earliest counts: from then on (MonotonicNs) every command fails at once, and
-  // it breaks as soon as there is one, those too that have been sent already.
+  // For good: it breaks then (MonotonicNs) if anything is under way, or else with the next command.
   void Hurry(int64_t end_ns);
   // Why it is broken. When Handler::Gone is called it is, already.
   absl::Status status();

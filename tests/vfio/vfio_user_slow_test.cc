@@ -141,6 +141,19 @@ TEST_F(VfioUserSlowTest, AHurryReachesWhoWaitsForOneThatReadsSlowly) {
   EXPECT_TRUE(IsGone(kWaitLimit));
 }
 
+// Its thread had nothing to look after when it heard of the end.
+TEST_F(VfioUserSlowTest, AHurryHoldsForWhatIsAskedAfterIt) {
+  std::atomic<bool> is_deaf = false;
+  Serve([&](const VfioUserMessage&, ScriptedReply& reply) { reply.is_silent = is_deaf; });
+  ASSERT_TRUE(Open(kWaitLimit).ok());
+  is_deaf = true;
+  const absl::Time start = absl::Now();
+  device_->Hurry(MonotonicNs() + 100'000'000);
+  EXPECT_FALSE(IsGone(absl::Milliseconds(30)));
+  EXPECT_EQ(device_->ReadBar(0, 0), kAllOnes);
+  EXPECT_LT(absl::Now() - start, kSoon);
+}
+
 // One end for them all, however soon each comes.
 TEST_F(VfioUserSlowTest, AHurryBoundsAllAnswersTogether) {
   Serve([](const VfioUserMessage& message, ScriptedReply&) {

@@ -35,6 +35,10 @@ bool Is(const VfioUserMessage& message, VfioUserCommand command) {
 
 class VfioUserSlowTest : public testing::VfioUserTest {
  protected:
+  ~VfioUserSlowTest() override {
+    device_.reset();
+    server_.reset();  // before what its script uses
+  }
   // The script of a server that at `trigger` asks for four times 1 MiB of memory, and takes of what
   // it is sent 4 KiB each 16 ms: each answer for some 4 s.
   auto ReadsSlowlyAt(VfioUserCommand trigger) {

@@ -34,10 +34,10 @@ bool NvmeQueue::OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function) {
 
 void EndSoon(NvmeWatch& watch, PciDevice& device) {
   constexpr int64_t kTimeNs = 500'000'000;
-  constexpr absl::Duration kAnswer = absl::Milliseconds(250);
+  constexpr int64_t kAnswersNs = kTimeNs + 250'000'000;  // so that it can still be cut off
   int64_t never = std::numeric_limits<int64_t>::max();
   watch.end_ns.compare_exchange_strong(never, MonotonicNs() + kTimeNs, std::memory_order_relaxed);
-  device.Hurry(kAnswer);
+  device.Hurry(MonotonicNs() + kAnswersNs);
 }
 
 void NvmeQueue::Cancel() {

@@ -40,8 +40,8 @@ struct NvmeWatch {
   }
 };
 
-// The machine is over: the controller's thread has half a second more, and waits for no answer
-// longer than half of that. The first to say so counts, of all that share the controller.
+// The machine is over: the controller's thread has half a second more, and a quarter of one to cut
+// the controller off. The first to say so counts, of all that share the controller.
 void EndSoon(NvmeWatch& watch, PciDevice& device);
 
 class NvmeQueue {

@@ -18,7 +18,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 
 namespace ringside {
 
@@ -100,10 +99,11 @@ class PciDevice {
   // and may come back.
   virtual absl::Status Reset() = 0;
 
-  // The machine is over: from now on no answer of the device is waited for longer than `limit`,
-  // also where one is being waited for already; a device that takes longer is gone and does not
-  // come back. Does not wait. For devices whose answers can be late at all.
-  virtual void Hurry(absl::Duration /*limit*/) {}
+  // The machine is over: no answer of the device is waited for beyond `end_ns` (MonotonicNs),
+  // however many are asked for, also where one is being waited for already; a device that takes
+  // longer is gone, and what is asked of it then fails at once. None that is gone comes back from
+  // now on. The earliest end counts. Does not wait. For devices whose answers can be late at all.
+  virtual void Hurry(int64_t /*end_ns*/) {}
 
   // Readable once the device is gone, until a Reset succeeds. -1: nothing tells.
   virtual int gone_fd() const { return -1; }

@@ -18,8 +18,8 @@ namespace {
 // Far more than one has under way at a time.
 constexpr size_t kMostPending = 1024;
 constexpr int kMessagesAtOnce = 64;
-// For room in a socket, and in a listener's queue: nobody looks after time-outs meanwhile.
-constexpr absl::Duration kSendLimit = absl::Milliseconds(500);
+// For a place in a listener's queue: nobody looks after time-outs meanwhile.
+constexpr absl::Duration kConnectLimit = absl::Milliseconds(500);
 
 absl::Status ConnectError(int error, const std::string& path) {
   const std::string what = absl::StrFormat("cannot connect to vfio-user socket '%s'", path);
@@ -53,8 +53,8 @@ absl::StatusOr<UniqueFd> ConnectSocket(const std::string& path, absl::Duration t
   path.copy(address.sun_path, path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoError(errno, "cannot make a socket");
-  // Also of connect, which would wait for a server whose backlog is full.
-  const timeval limit = absl::ToTimeval(std::min(timeout, kSendLimit));
+  // Of connect, which would wait for a server whose backlog is full; sending never waits.
+  const timeval limit = absl::ToTimeval(std::min(timeout, kConnectLimit));
   if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) != 0) {
     return ErrnoError(errno, "cannot set a socket's time-out");
   }
@@ -98,6 +98,7 @@ VfioUserConnection::~VfioUserConnection() {
 VfioUserConnection::Answer VfioUserConnection::Call(VfioUserCommand command,
                                                     std::span<const std::byte> payload,
                                                     std::span<const int> fds) {
+  const int64_t deadline_ns = MonotonicNs() + timeout_ns_;
   Event answered;
   Answer answer;
   Submit(command, payload, fds,
@@ -108,8 +109,8 @@ VfioUserConnection::Answer VfioUserConnection::Call(VfioUserCommand command,
                 answered.Notify();
               },
           .deadline_ns = kNever});
-  if (!answered.WaitFor(absl::Nanoseconds(timeout_ns_.load(std::memory_order_relaxed)))) {
-    BreakOverdue();
+  if (!answered.WaitFor(absl::Nanoseconds(deadline_ns - MonotonicNs()))) {
+    Break(NotAnswered());
     answered.Wait();
   }
   return answer;
@@ -118,32 +119,43 @@ VfioUserConnection::Answer VfioUserConnection::Call(VfioUserCommand command,
 void VfioUserConnection::Start(VfioUserCommand command, std::span<const std::byte> payload,
                                std::span<const int> fds, std::function<void(Answer)> done) {
   Submit(command, payload, fds,
-         {.command = command,
-          .done = std::move(done),
-          .deadline_ns = MonotonicNs() + timeout_ns_.load(std::memory_order_relaxed)});
+         {.command = command, .done = std::move(done), .deadline_ns = MonotonicNs() + timeout_ns_});
 }
 
 void VfioUserConnection::Submit(VfioUserCommand command, std::span<const std::byte> payload,
                                 std::span<const int> fds, Pending pending) {
-  VfioUserHeader header = Header(command, kVfioUserTypeCommand);
-  absl::Status broken;
+  absl::Status refused, broken;
+  bool is_the_threads = false;
   {
     const MutexLock lock(mutex_);
-    broken = broken_;
-    if (broken.ok() && pending_.size() >= kMostPending) {
-      broken = absl::ResourceExhaustedError("too many commands at once");
-    }
-    if (broken.ok()) {
-      while (pending_.contains(next_id_)) ++next_id_;
-      header.id = next_id_++;
-      std::swap(pending_[header.id], pending);
+    const int64_t now_ns = MonotonicNs();
+    const absl::StatusOr<uint16_t> id = Add(command, payload, fds, now_ns);
+    if (id.ok()) {
+      std::swap(pending_[*id], pending);
+      broken = now_ns < Deadline() ? writer_.Send(socket_.get()) : Overdue(now_ns);
+      is_the_threads = !writer_.empty() || hurry_ns_ != kNever;
+    } else {
+      refused = id.status();
     }
   }
-  if (!broken.ok()) {
-    pending.done(std::move(broken));
-    return;
+  if (!refused.ok()) return pending.done(std::move(refused));
+  if (!broken.ok()) return Break(std::move(broken));
+  if (is_the_threads) wake_.Signal();
+}
+
+absl::StatusOr<uint16_t> VfioUserConnection::Add(VfioUserCommand command,
+                                                 std::span<const std::byte> payload,
+                                                 std::span<const int> fds, int64_t now_ns) {
+  if (!broken_.ok()) return broken_;
+  if (pending_.size() >= kMostPending) {
+    return absl::ResourceExhaustedError("too many commands at once");
   }
-  if (absl::Status status = Send(header, payload, fds); !status.ok()) Break(std::move(status));
+  while (pending_.contains(next_id_)) ++next_id_;
+  VfioUserHeader header = Header(command, kVfioUserTypeCommand);
+  header.id = next_id_;
+  RINGSIDE_RETURN_IF_ERROR(writer_.Add(header, VfioUserPayload(payload.begin(), payload.end()), fds,
+                                       now_ns + timeout_ns_));
+  return next_id_++;
 }
 
 absl::Status VfioUserConnection::status() {
@@ -151,39 +163,56 @@ absl::Status VfioUserConnection::status() {
   return broken_;
 }
 
-void VfioUserConnection::BreakOverdue() {
-  if (MonotonicNs() >= end_ns_.load(std::memory_order_relaxed)) {
-    return Break(absl::UnavailableError("its answers take too long in all"));
+absl::Status VfioUserConnection::NotAnswered() const {
+  return absl::UnavailableError(absl::StrFormat(
+      "it has not answered for %s", absl::FormatDuration(absl::Nanoseconds(timeout_ns_))));
+}
+
+absl::Status VfioUserConnection::Overdue(int64_t now_ns) const {
+  if (now_ns >= end_ns_) return absl::UnavailableError("its answers take too long in all");
+  if (now_ns >= hurry_ns_) return absl::UnavailableError("there is no more time for its answers");
+  if (now_ns < writer_.end_ns()) return NotAnswered();
+  return absl::UnavailableError(
+      absl::StrFormat("it has not taken what it is sent for %s",
+                      absl::FormatDuration(absl::Nanoseconds(timeout_ns_))));
+}
+
+int64_t VfioUserConnection::Deadline() const {
+  int64_t deadline_ns = std::min(end_ns_, writer_.end_ns());
+  if (!pending_.empty() || !writer_.empty()) deadline_ns = std::min(deadline_ns, hurry_ns_);
+  for (const auto& [id, pending] : pending_) {
+    deadline_ns = std::min(deadline_ns, pending.deadline_ns);
   }
-  const absl::Duration timeout = absl::Nanoseconds(timeout_ns_.load(std::memory_order_relaxed));
-  Break(absl::UnavailableError(
-      absl::StrFormat("it has not answered for %s", absl::FormatDuration(timeout))));
+  return deadline_ns;
+}
+
+bool VfioUserConnection::BreakIfOver() {
+  absl::Status why;
+  {
+    const MutexLock lock(mutex_);
+    if (!broken_.ok()) return false;
+    const int64_t now_ns = MonotonicNs();
+    if (now_ns < Deadline()) return true;
+    why = Overdue(now_ns);
+  }
+  Break(std::move(why));
+  return false;
 }
 
 void VfioUserConnection::EndBy(int64_t end_ns) {
-  end_ns_.store(end_ns, std::memory_order_relaxed);
-  wake_.Signal();
-}
-
-void VfioUserConnection::Hurry(absl::Duration limit) {
-  const int64_t limit_ns = absl::ToInt64Nanoseconds(limit);
-  timeout_ns_.store(std::min(timeout_ns_.load(std::memory_order_relaxed), limit_ns),
-                    std::memory_order_relaxed);
-  const int64_t now_ns = MonotonicNs();
   {
     const MutexLock lock(mutex_);
-    for (auto& [id, pending] : pending_) {
-      pending.deadline_ns = std::min(pending.deadline_ns, now_ns + limit_ns);
-    }
+    end_ns_ = end_ns;
   }
   wake_.Signal();
 }
 
-absl::Status VfioUserConnection::Send(const VfioUserHeader& header,
-                                      std::span<const std::byte> payload,
-                                      std::span<const int> fds) {
-  const MutexLock lock(send_mutex_);
-  return SendVfioUserMessage(socket_.get(), header, payload, fds);
+void VfioUserConnection::Hurry(int64_t end_ns) {
+  {
+    const MutexLock lock(mutex_);
+    hurry_ns_ = end_ns;
+  }
+  wake_.Signal();
 }
 
 void VfioUserConnection::Break(absl::Status why) {
@@ -193,6 +222,7 @@ void VfioUserConnection::Break(absl::Status why) {
     if (!broken_.ok()) return;
     broken_ = std::move(why);
     lost.swap(pending_);
+    writer_ = VfioUserWriter();
     why = broken_;
   }
   shutdown(socket_.get(), SHUT_RDWR);  // wakes the thread
@@ -202,38 +232,54 @@ void VfioUserConnection::Break(absl::Status why) {
 void VfioUserConnection::Run() {
   int64_t again_ns = handler_.Woken(*this);
   while (true) {
-    std::array<pollfd, 2> watched = {pollfd{.fd = socket_.get(), .events = POLLIN},
-                                     pollfd{.fd = wake_.fd(), .events = POLLIN}};
-    poll(watched.data(), watched.size(), TimeoutMs(std::min(again_ns, Deadline())));
-    const int64_t now_ns = MonotonicNs();
-    if (now_ns >= Deadline()) BreakOverdue();
-    if (watched[1].revents != 0 || now_ns >= again_ns) {
+    bool is_left;
+    int64_t until_ns;
+    {
+      const MutexLock lock(mutex_);
+      is_left = !writer_.empty();
+      until_ns = std::min(again_ns, Deadline());
+    }
+    std::array<pollfd, 2> watched = {
+        pollfd{.fd = socket_.get(), .events = static_cast<short>(is_left ? POLLOUT : POLLIN)},
+        pollfd{.fd = wake_.fd(), .events = POLLIN}};
+    poll(watched.data(), watched.size(), TimeoutMs(until_ns));
+    BreakIfOver();  // the socket tells, then
+    if (watched[1].revents != 0 || MonotonicNs() >= again_ns) {
       wake_.Clear();
       again_ns = handler_.Woken(*this);
     }
-    if (watched[0].revents != 0 && !Read()) break;
+    if (watched[0].revents != 0 && !(is_left ? SendMore() : Read())) break;
   }
   if (!stop_) handler_.Gone(*this, status());
 }
 
-int64_t VfioUserConnection::Deadline() {
-  const MutexLock lock(mutex_);
-  int64_t deadline_ns = end_ns_.load(std::memory_order_relaxed);
-  for (const auto& [id, pending] : pending_) {
-    deadline_ns = std::min(deadline_ns, pending.deadline_ns);
+bool VfioUserConnection::SendMore() {
+  absl::Status sent;
+  {
+    const MutexLock lock(mutex_);
+    if (!broken_.ok()) return false;
+    sent = writer_.Send(socket_.get());
   }
-  return deadline_ns;
+  if (sent.ok()) return true;
+  Break(std::move(sent));
+  return false;
+}
+
+bool VfioUserConnection::HasUnsent() {
+  const MutexLock lock(mutex_);
+  return !writer_.empty();
 }
 
 bool VfioUserConnection::Read() {
   // Whoever sends without end must not keep the thread from what it is woken for.
-  for (int left = kMessagesAtOnce; left > 0; --left) {
+  for (int left = kMessagesAtOnce; left > 0 && !HasUnsent(); --left) {
+    if (!BreakIfOver()) return false;
     absl::StatusOr<std::optional<VfioUserMessage>> message = reader_.Receive(socket_.get());
     if (!message.ok()) {
       Break(message.status());
       return false;
     }
-    if (!message->has_value()) return status().ok();
+    if (!message->has_value()) return true;
     if (!TakeMessage(**std::move(message))) return false;
   }
   return true;
@@ -276,9 +322,15 @@ bool VfioUserConnection::TakeCommand(const VfioUserMessage& command) {
     header.error = absl::IsUnimplemented(answer.status()) ? ENOSYS : EINVAL;
     answer.emplace();
   }
-  const absl::Status status = Send(header, *answer, {});
-  if (status.ok()) return true;
-  Break(status);
+  absl::Status sent;
+  {
+    const MutexLock lock(mutex_);
+    if (!broken_.ok()) return false;
+    sent = writer_.Add(header, *std::move(answer), {}, MonotonicNs() + timeout_ns_);
+    if (sent.ok()) sent = writer_.Send(socket_.get());
+  }
+  if (sent.ok()) return true;
+  Break(std::move(sent));
   return false;
 }
 

@@ -72,7 +72,7 @@ class VfioUserDevice final : public PciDevice, private VfioUserConnection::Handl
     return vector >= vectors_.count() || vectors_.Unmask(vector);
   }
   absl::Status Reset() override;
-  void Hurry(absl::Duration limit) override;
+  void Hurry(int64_t end_ns) override;
   int gone_fd() const override { return gone_.fd(); }
 
  private:
@@ -121,7 +121,7 @@ class VfioUserDevice final : public PciDevice, private VfioUserConnection::Handl
 
   const std::string path_;
   const VfioUserOptions options_;
-  LogLimit log_;  // a server may go and come back for ever
+  LogLimit log_;        // a server may go and come back for ever
   const EventFd wake_;  // the connection's thread
   const EventFd gone_;
   VfioUserBars bars_;
@@ -135,7 +135,7 @@ class VfioUserDevice final : public PciDevice, private VfioUserConnection::Handl
   Mutex mutex_;
   Session session_ ABSL_GUARDED_BY(mutex_);
   bool is_here_ ABSL_GUARDED_BY(mutex_) = false;
-  std::optional<absl::Duration> hurry_ ABSL_GUARDED_BY(mutex_);  // the machine is over
+  std::optional<int64_t> hurry_ns_ ABSL_GUARDED_BY(mutex_);  // the machine is over
 };
 
 VfioUserDevice::Session VfioUserDevice::session() {
@@ -151,19 +151,19 @@ VfioUserDevice::Session VfioUserDevice::SessionHere() {
 // What was there ends behind the lock: that waits for its thread, which may want it.
 void VfioUserDevice::Replace(Session session) {
   const MutexLock lock(mutex_);
-  if (session != nullptr && hurry_) session->connection().Hurry(*hurry_);
+  if (session != nullptr && hurry_ns_) session->connection().Hurry(*hurry_ns_);
   session_.swap(session);
 }
 
 bool VfioUserDevice::IsOver() {
   const MutexLock lock(mutex_);
-  return hurry_.has_value();
+  return hurry_ns_.has_value();
 }
 
-void VfioUserDevice::Hurry(absl::Duration limit) {
+void VfioUserDevice::Hurry(int64_t end_ns) {
   const MutexLock lock(mutex_);
-  hurry_ = limit;
-  if (session_ != nullptr) session_->connection().Hurry(limit);
+  hurry_ns_ = std::min(end_ns, hurry_ns_.value_or(end_ns));
+  if (session_ != nullptr) session_->connection().Hurry(*hurry_ns_);
 }
 
 absl::Status VfioUserDevice::Named(const absl::Status& status) const {
@@ -283,7 +283,10 @@ void VfioUserDevice::Gone(VfioUserConnection& connection, const absl::Status& wh
   vectors_.Down();
   if (!std::exchange(is_here_, false)) return;
   bars_.Detach();
-  log_.Log(Severity::kWarning, "vfio-user device '%s' is gone: %s", path_, Message(why));
+  // That its time is over is the machine's doing.
+  if (!hurry_ns_ || MonotonicNs() < *hurry_ns_) {
+    log_.Log(Severity::kWarning, "vfio-user device '%s' is gone: %s", path_, Message(why));
+  }
   gone_.Signal();
 }
 

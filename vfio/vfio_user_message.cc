@@ -3,6 +3,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <fcntl.h>
 #include <nlohmann/json.hpp>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -50,47 +51,66 @@ absl::Status TakeNumber(const Json& object, const char* name, uint64_t least, ui
 
 }  // namespace
 
-absl::Status SendVfioUserMessage(int socket, VfioUserHeader header,
-                                 std::span<const std::byte> payload, std::span<const int> fds) {
+absl::Status VfioUserWriter::Add(VfioUserHeader header, VfioUserPayload payload,
+                                 std::span<const int> fds, int64_t end_ns) {
   if (fds.size() > kVfioUserMaxMessageFds) {
     return absl::InternalError(absl::StrFormat("%d descriptors beside one message", fds.size()));
   }
-  header.size = static_cast<uint32_t>(sizeof header + payload.size());
-  std::array<iovec, 2> parts = {
-      iovec{&header, sizeof header},
-      iovec{const_cast<std::byte*>(payload.data()), payload.size()},
-  };
-  msghdr message{.msg_iov = parts.data(), .msg_iovlen = parts.size()};
-  ControlBuffer control{};
-  if (!fds.empty()) {
-    message.msg_control = control.bytes.data();
-    message.msg_controllen = CMSG_SPACE(fds.size_bytes());
-    cmsghdr* rights = CMSG_FIRSTHDR(&message);
-    rights->cmsg_level = SOL_SOCKET;
-    rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(fds.size_bytes());
-    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size_bytes());
+  std::vector<UniqueFd> copies;
+  for (const int fd : fds) {
+    copies.emplace_back(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+    if (!copies.back().valid()) return ErrnoError(errno, "cannot send a descriptor");
   }
-  for (size_t left = header.size; left > 0;) {
-    const ssize_t sent = sendmsg(socket, &message, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) {
-      return absl::UnavailableError(errno == EAGAIN ? "it takes no more messages"
-                                                    : "it has closed the connection");
-    }
-    left -= static_cast<size_t>(sent);
-    // The descriptors went with the first byte.
-    message.msg_control = nullptr;
-    message.msg_controllen = 0;
-    auto gone = static_cast<size_t>(sent);
-    for (iovec& part : parts) {
-      const size_t taken = std::min(gone, part.iov_len);
-      part.iov_base = static_cast<std::byte*>(part.iov_base) + taken;
-      part.iov_len -= taken;
-      gone -= taken;
-    }
+  header.size = static_cast<uint32_t>(sizeof header + payload.size());
+  messages_.push_back({.header = header,
+                       .payload = std::move(payload),
+                       .fds = std::move(copies),
+                       .end_ns = end_ns});
+  return absl::OkStatus();
+}
+
+absl::Status VfioUserWriter::Send(int socket) {
+  while (!messages_.empty()) {
+    Message& message = messages_.front();
+    RINGSIDE_ASSIGN_OR_RETURN(const size_t sent, SendSome(socket, message));
+    if (sent == 0) break;
+    message.sent += sent;
+    message.fds.clear();  // they went with the first byte
+    if (message.sent == message.header.size) messages_.pop_front();
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<size_t> VfioUserWriter::SendSome(int socket, Message& message) {
+  const auto header = std::as_writable_bytes(std::span(&message.header, 1));
+  const size_t of_header = std::min(message.sent, header.size());
+  const size_t of_payload = message.sent - of_header;
+  std::array<iovec, 2> parts = {
+      iovec{header.data() + of_header, header.size() - of_header},
+      iovec{message.payload.data() + of_payload, message.payload.size() - of_payload},
+  };
+  msghdr head{.msg_iov = parts.data(), .msg_iovlen = parts.size()};
+  ControlBuffer control{};
+  if (!message.fds.empty()) {
+    const size_t bytes = message.fds.size() * sizeof(int);
+    head.msg_control = control.bytes.data();
+    head.msg_controllen = CMSG_SPACE(bytes);
+    cmsghdr* rights = CMSG_FIRSTHDR(&head);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(bytes);
+    for (size_t i = 0; i < message.fds.size(); ++i) {
+      const int fd = message.fds[i].get();
+      std::memcpy(CMSG_DATA(rights) + i * sizeof fd, &fd, sizeof fd);
+    }
+  }
+  ssize_t sent;
+  do {
+    sent = sendmsg(socket, &head, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent < 0 && errno == EAGAIN) return 0;
+  if (sent < 0) return absl::UnavailableError("it has closed the connection");
+  return static_cast<size_t>(sent);
 }
 
 absl::StatusOr<bool> VfioUserReader::Fill(int socket, std::span<std::byte> bytes) {

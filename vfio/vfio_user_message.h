@@ -1,13 +1,15 @@
-// Messages of vfio-user on a socket: sent whole, received piece by piece without waiting, each with
-// the descriptors that came beside it. What the other side sends is checked here as far as a
+// Messages of vfio-user on a socket, sent and received piece by piece without waiting, each with
+// the descriptors that go beside it. What the other side sends is checked here as far as a
 // message's frame goes; whatever is refused, its descriptors are closed.
 //
-// Threads: one for a reader; any for a function of its arguments, one at a time a socket.
+// Threads: one at a time for a reader or a writer. Nothing here waits, whatever O_NONBLOCK says.
 // Source: as vfio_user_protocol.h.
 #pragma once
 
 #include <cstddef>
 #include <cstring>
+#include <deque>
+#include <limits>
 #include <optional>
 #include <span>
 #include <string>
@@ -48,10 +50,35 @@ std::optional<T> HeadOf(std::span<const std::byte> payload) {
   return value;
 }
 
-// `header.size` is set here. Waits for room as long as the socket's SO_SNDTIMEO says. After an
-// error nothing can be sent any more: a part may have gone.
-absl::Status SendVfioUserMessage(int socket, VfioUserHeader header,
-                                 std::span<const std::byte> payload, std::span<const int> fds);
+// Messages on their way out, in their order: what the socket has no room for stays here.
+class VfioUserWriter {
+ public:
+  // `header.size` is set here. Copies the descriptors, so that the caller's may be closed.
+  // `end_ns`: when the message is to be gone (MonotonicNs).
+  absl::Status Add(VfioUserHeader header, VfioUserPayload payload, std::span<const int> fds,
+                   int64_t end_ns);
+  // What there is room for. After an error nothing can be sent any more: a part may have gone.
+  absl::Status Send(int socket);
+  bool empty() const { return messages_.empty(); }
+  // Of the oldest message, of which a part may be gone; the largest number if there is none.
+  int64_t end_ns() const {
+    return empty() ? std::numeric_limits<int64_t>::max() : messages_.front().end_ns;
+  }
+
+ private:
+  struct Message {
+    VfioUserHeader header;
+    VfioUserPayload payload;
+    std::vector<UniqueFd> fds;
+    int64_t end_ns;
+    size_t sent = 0;
+  };
+
+  // How many bytes the socket has taken.
+  static absl::StatusOr<size_t> SendSome(int socket, Message& message);
+
+  std::deque<Message> messages_;
+};
 
 class VfioUserReader {
  public:

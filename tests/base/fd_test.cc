@@ -5,6 +5,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/sync.h"
 #include "tests/support/descriptors.h"
 
 namespace ringside {
@@ -134,6 +135,21 @@ TEST_F(EventFdTest, AFullCounterNeitherBlocksNorLosesTheEvent) {
   EXPECT_EQ(event_.Clear(), kMost);
   event_.Signal();
   EXPECT_EQ(event_.Clear(), 1u);
+}
+
+// O_NONBLOCK belongs to all who have the eventfd, such as a server that was given it.
+TEST_F(EventFdTest, ClearWaitsForNobodyWhateverOthersDoToIt) {
+  const UniqueFd theirs(fcntl(event_.fd(), F_DUPFD_CLOEXEC, 0));
+  ASSERT_EQ(fcntl(theirs.get(), F_SETFL, 0), 0);
+  ASSERT_EQ(fcntl(event_.fd(), F_GETFL) & O_NONBLOCK, 0);
+  Event cleared;
+  std::thread other([&] {
+    EXPECT_EQ(event_.Clear(), 0u);
+    cleared.Notify();
+  });
+  EXPECT_TRUE(cleared.WaitFor(absl::Seconds(5)));
+  event_.Signal();  // which would end its waiting
+  other.join();
 }
 
 TEST_F(EventFdTest, IsNotInheritedByPrograms) {

@@ -101,6 +101,16 @@ TEST_F(NvmeUserCancelTest, AServerThatHasStoodStillForAWhileHoldsNobody) {
   ExpectAnEndAtOnce();
 }
 
+// Each answer is soon enough, and there is always one more to wait for.
+TEST_F(NvmeUserCancelTest, AServerThatIsSlowWithEachAnswerHoldsNobody) {
+  model_.Add({.kind = NvmeModelFault::Kind::kHang,
+              .admin = true,
+              .opcode = static_cast<uint8_t>(nvme::AdminOp::kDeleteSq),
+              .times = 1'000'000});
+  EXPECT_LT(RunAndCancel([&] { server_.SetDelay(absl::Milliseconds(200)); }), kAtOnce);
+  ExpectAnEndAtOnce();
+}
+
 TEST_F(NvmeUserCancelTest, AServerThatIsGoneHoldsNobody) {
   EXPECT_LT(RunAndCancel([&] {
               server_.DieAfter(0);

@@ -20,7 +20,7 @@
 
 #include "base/sync.h"
 #include "tests/support/descriptors.h"
-#include "vfio/vfio_user_message.h"
+#include "tests/support/vfio_user_send.h"
 
 namespace ringside::testing {
 
@@ -42,6 +42,9 @@ struct ScriptedReply {
   bool hangs_up = false;
   std::string before;  // these bytes ahead of it
   std::string raw;     // these instead
+  // This is done with the connection behind the answer, and then it is closed. On the server's
+  // thread, so that it has to end when the client goes.
+  std::function<void(int client)> last;
 };
 
 class ScriptedVfioUserServer {
@@ -172,7 +175,12 @@ class ScriptedVfioUserServer {
     if (!reply.raw.empty()) {
       return send(client, reply.raw.data(), reply.raw.size(), MSG_NOSIGNAL) > 0;
     }
-    if (reply.is_silent) return true;
+    if (!reply.is_silent && !SendReply(client, message, reply)) return false;
+    if (reply.last) reply.last(client);
+    return !reply.last;
+  }
+
+  static bool SendReply(int client, const VfioUserMessage& message, const ScriptedReply& reply) {
     const VfioUserHeader header = {.id = reply.id.value_or(message.header.id),
                                    .command = reply.command.value_or(message.header.command),
                                    .flags = reply.flags | (reply.error != 0 ? kVfioUserError : 0),

@@ -78,7 +78,12 @@ void VfioUserServer::Resume() {
   is_paused_ = false;
 }
 
-void VfioUserServer::WaitWhilePaused() const {
+void VfioUserServer::SetDelay(absl::Duration delay) {
+  delay_ns_ = absl::ToInt64Nanoseconds(delay);
+}
+
+void VfioUserServer::WaitBeforeAnswer() const {
+  WaitForFd(stop_.fd(), POLLIN, absl::Nanoseconds(delay_ns_.load()));
   while (is_paused_ && !WaitForFd(stop_.fd(), POLLIN, absl::Milliseconds(1))) {
   }
 }
@@ -159,7 +164,7 @@ void VfioUserServer::ServeClient(int socket) {
   VfioUserMessage message;
   std::string wrong;
   while (ReceiveVfioUser(socket, stop_.fd(), message, wrong)) {
-    WaitWhilePaused();
+    WaitBeforeAnswer();
     if (!Answer(socket, message)) return;
   }
   if (wrong.empty()) return;

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
 #include "base/fd.h"
 #include "base/sync.h"
 #include "tests/support/nvme_model.h"
@@ -65,6 +66,8 @@ class VfioUserServer {
   // Misbehaviour. Takes and answers no message until it is to go on.
   void Pause();
   void Resume();
+  // Answers each message so much later.
+  void SetDelay(absl::Duration delay);
   // Answers so many messages more; at the next it is as if its process ended.
   void DieAfter(uint32_t messages);
   // Answers that command with an errno and does nothing. 0: no longer.
@@ -89,13 +92,14 @@ class VfioUserServer {
   // False: it is time to die.
   bool Answer(int socket, const VfioUserMessage& message);
   void TakeReply(const VfioUserMessage& message) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void WaitWhilePaused() const;
+  void WaitBeforeAnswer() const;
 
   const VfioUserServerConfig config_;
   const Attach attach_;
   UniqueFd listener_;
   const EventFd stop_;
   std::atomic<bool> is_paused_{false};
+  std::atomic<int64_t> delay_ns_{0};
 
   mutable Mutex mutex_;
   std::vector<std::string> violations_ ABSL_GUARDED_BY(mutex_);

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <thread>
 
+#include "base/clock.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/vfio_user_fixture.h"
 #include "vfio/mmio.h"
@@ -176,7 +177,7 @@ TEST_F(VfioUserGoneTest, AHurryReachesWhoWaits) {
   const absl::Time start = absl::Now();
   std::thread other([&] {
     EXPECT_TRUE(asked.Wait());
-    device_->Hurry(absl::Milliseconds(50));
+    device_->Hurry(MonotonicNs() + 50'000'000);
   });
   EXPECT_EQ(device_->ReadBar(0, 0), 0xffffffffu);
   EXPECT_LT(absl::Now() - start, kWaitLimit / 2);

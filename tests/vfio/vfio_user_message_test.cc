@@ -9,6 +9,7 @@
 #include "base/status.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/directories.h"
+#include "tests/support/vfio_user_send.h"
 
 namespace ringside {
 namespace {
@@ -17,6 +18,7 @@ using testing::CountEntries;
 using testing::DevNull;
 using ::testing::HasSubstr;
 using testing::Must;
+using testing::SendVfioUserMessage;
 
 constexpr char kOpenFiles[] = "/proc/self/fd";
 
@@ -62,6 +64,34 @@ TEST_F(VfioUserMessageTest, ArrivesAsItWasSent) {
   EXPECT_TRUE((*second)->fds.empty());
   EXPECT_FALSE((*second)->is_reply());
   EXPECT_EQ(reader_.Receive(ours_.get())->has_value(), false);
+}
+
+TEST_F(VfioUserMessageTest, GoesInPiecesWhenTheSocketIsFull) {
+  std::optional<UniqueFd> file = DevNull();
+  const VfioUserPayload large(kVfioUserMaxTransfer, std::byte{0x5a});
+  VfioUserWriter writer;
+  ASSERT_TRUE(writer.Add({.id = 1}, large, std::array{file->get()}, 20).ok());
+  ASSERT_TRUE(writer.Add({.id = 2}, {}, {}, 10).ok());
+  file.reset();  // it has its own
+  ASSERT_TRUE(writer.Send(theirs_.get()).ok());
+  EXPECT_EQ(writer.end_ns(), 20);  // of the one that goes first
+  std::vector<VfioUserMessage> messages;
+  int sends = 1;
+  for (; messages.size() < 2 && sends < 1000; ++sends) {
+    auto message = reader_.Receive(ours_.get());
+    ASSERT_TRUE(message.ok()) << message.status();
+    if (message->has_value()) messages.push_back(**std::move(message));
+    ASSERT_TRUE(writer.Send(theirs_.get()).ok());
+  }
+  ASSERT_EQ(messages.size(), 2u);
+  EXPECT_GT(sends, 4);
+  EXPECT_EQ(messages[0].header.id, 1);
+  EXPECT_EQ(messages[0].payload, large);
+  EXPECT_EQ(messages[0].fds.size(), 1u);
+  EXPECT_EQ(messages[1].header.id, 2);
+  EXPECT_TRUE(messages[1].fds.empty());
+  EXPECT_TRUE(writer.empty());
+  EXPECT_EQ(writer.end_ns(), std::numeric_limits<int64_t>::max());
 }
 
 TEST_F(VfioUserMessageTest, MayComeInPieces) {

@@ -193,7 +193,7 @@ void NvmeController::RunCalls() {
 
 absl::StatusOr<const IovaOffsets*> NvmeController::MapMemory(
     std::span<const MemoryRegion> regions) {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(memories_mutex_);
   for (const auto& memory : memories_) {
     if (!regions.empty() && memory->host == regions.front().host) return &memory->offsets;
   }
@@ -214,7 +214,8 @@ std::vector<NvmeQueue*> NvmeController::Queues() {
 }
 
 absl::StatusOr<NvmeQueue*> NvmeController::OpenQueue(IoThread& io_thread) {
-  RINGSIDE_ASSIGN_OR_RETURN(DmaBuffer memory, space_.Allocate(sizeof(NvmeQueue::Memory)));
+  // The device is told of it by MakeQueue: that is not for an I/O thread to wait for.
+  RINGSIDE_ASSIGN_OR_RETURN(DmaBuffer memory, DmaBuffer::Create(sizeof(NvmeQueue::Memory)));
   const MutexLock lock(mutex_);
   uint16_t id = 1;
   while (std::ranges::any_of(queues_, [id](const auto& queue) { return queue->id() == id; })) ++id;
@@ -274,6 +275,7 @@ void NvmeController::ChangeQueues() {
 }
 
 absl::Status NvmeController::MakeQueue(NvmeQueue& queue) {
+  RINGSIDE_RETURN_IF_ERROR(queue.Map(space_));
   // What an earlier queue of this number has left there would be taken for news, or hide it.
   queue.parts().submission_doorbell.ClearShadow();
   queue.parts().completion_doorbell.ClearShadow();
@@ -325,8 +327,13 @@ void NvmeController::UnmakeQueue(NvmeQueue& queue) {
     if (!status.ok()) Recover(std::string(Message(status)));
   }
   device_->MaskVector(queue.id());
+  // Its memory is unmapped behind the lock: an I/O thread that opens a queue does not wait for
+  // that.
+  std::unique_ptr<NvmeQueue> unmade;
   const MutexLock lock(mutex_);
-  std::erase_if(queues_, [&](const auto& each) { return each.get() == &queue; });
+  const auto place = std::ranges::find(queues_, &queue, &std::unique_ptr<NvmeQueue>::get);
+  unmade = std::move(*place);
+  queues_.erase(place);
 }
 
 }  // namespace ringside

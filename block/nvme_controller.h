@@ -62,7 +62,7 @@ class NvmeController {
   absl::StatusOr<NvmeNamespace> Identify(uint32_t nsid);
   // The same memory is mapped once. What it points to stays as long as the controller.
   absl::StatusOr<const IovaOffsets*> MapMemory(std::span<const MemoryRegion> regions);
-  // A channel on it is to be made at once, or else Close is called.
+  // Waits for nobody. A channel on it is to be made at once, or else Close is called.
   absl::StatusOr<NvmeQueue*> OpenQueue(IoThread& io_thread);
 
   // See BlockDevice::EndSoon. Any thread.
@@ -172,7 +172,8 @@ class NvmeController {
   std::vector<Call*> calls_ ABSL_GUARDED_BY(mutex_);
   // Made by any thread, unmade by the controller's.
   std::vector<std::unique_ptr<NvmeQueue>> queues_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<MappedMemory>> memories_ ABSL_GUARDED_BY(mutex_);
+  Mutex memories_mutex_;  // which is held while the device is waited for; I/O threads take mutex_
+  std::vector<std::unique_ptr<MappedMemory>> memories_ ABSL_GUARDED_BY(memories_mutex_);
   std::thread thread_;
 };
 

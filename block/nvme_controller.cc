@@ -167,6 +167,8 @@ void NvmeController::Rest() {
   // What is in force later only makes this thread tick once more.
   if (!busy) resting_ = watch_.asleep.load(std::memory_order_relaxed) && device_->UnmaskVector(0);
   watch_.asleep.store(!busy, std::memory_order_relaxed);
+  // A whole tick, however long the one that ends here has taken.
+  if (!busy) next_tick_ns_ = MonotonicNs() + pace_.tick_ns;
 }
 
 void NvmeController::OnControllerThread(absl::FunctionRef<void()> function) {
@@ -247,11 +249,16 @@ NvmeDoorbell NvmeController::Doorbell(uint16_t queue, bool completion) const {
           reinterpret_cast<uint32_t*>(shadow + nvme::kPageSize)};
 }
 
-// Makes those that are new, or have gone with a reset, and unmakes those that are closed.
+// Makes those that are new, or have gone with a reset, and unmakes those that are closed: as many
+// as there is time for until commands are to be looked after again, one at least, and the others
+// later.
 void NvmeController::ChangeQueues() {
+  bool changed = false;
   for (NvmeQueue* queue : Queues()) {
+    if (changed && MonotonicNs() >= next_tick_ns_) return wake_.Signal();
     if (queue->closed()) {
       UnmakeQueue(*queue);
+      changed = true;
       continue;
     }
     if (queue->cancelled() && !queue->failed) {
@@ -259,6 +266,7 @@ void NvmeController::ChangeQueues() {
       continue;
     }
     if (queue->created || queue->failed || away_) continue;
+    changed = true;
     const absl::Status status = given_up_ ? GivenUp() : MakeQueue(*queue);
     if (absl::IsDeadlineExceeded(status) || MayReturn(status)) {
       // It has stopped again while it was brought up.

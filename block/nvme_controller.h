@@ -114,6 +114,7 @@ class NvmeController {
   absl::Status DeleteQueue(NvmeQueue& queue);
   void UnmakeQueue(NvmeQueue& queue);
   void CancelQueue(NvmeQueue& queue);
+  void CountTicks();
   void Tick();
   void CheckCommands(NvmeQueue& queue);
   void CheckWaiters(NvmeQueue& queue);

@@ -29,6 +29,11 @@ class NvmeChannel;
 // Tells how old commands are, without a clock on their way: the controller's thread counts time in
 // ticks while any command is in flight, and sleeps otherwise.
 struct NvmeWatch {
+  // So many ticks later. None is 0, which stands for no time.
+  static uint32_t Later(uint32_t tick, uint32_t ticks) {
+    return tick + ticks == 0 ? 1 : tick + ticks;
+  }
+
   alignas(64) std::atomic<uint32_t> tick{1};
   std::atomic<bool> asleep{false};
   // When the time ends that there is for the controller (MonotonicNs): set once the machine is

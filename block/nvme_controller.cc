@@ -268,7 +268,8 @@ void NvmeController::ChangeQueues() {
     if (queue->created || queue->failed || away_) continue;
     changed = true;
     const absl::Status status = given_up_ ? GivenUp() : MakeQueue(*queue);
-    if (absl::IsDeadlineExceeded(status) || MayReturn(status)) {
+    if (MayReturn(status)) return Recover(std::string(Message(status)));
+    if (absl::IsDeadlineExceeded(status)) {
       // It has stopped again while it was brought up.
       if (++stops_ > kMostStops) return GiveUp(status);
       return Recover(std::string(Message(status)));
@@ -279,7 +280,8 @@ void NvmeController::ChangeQueues() {
     queue->OnIoThread(
         [&](NvmeChannel& channel) { queue->created ? channel.Thaw() : channel.Fail(); });
   }
-  stops_ = 0;
+  const auto is_done = [](const NvmeQueue* queue) { return queue->created || queue->failed; };
+  if (!away_ && std::ranges::all_of(Queues(), is_done)) EndRecovery();
 }
 
 absl::Status NvmeController::MakeQueue(NvmeQueue& queue) {

@@ -120,8 +120,9 @@ class NvmeController {
   void CheckWaiters(NvmeQueue& queue);
   void Recover(const std::string& why);
   absl::Status Restart();
+  void EndRecovery();
   bool MayReturn(const absl::Status& status) const;
-  void WaitForReturn();
+  void WaitForReturn(const absl::Status& why);
   void TryReturn();
   absl::Status CheckSame();
   absl::Status CheckNamespaces();
@@ -154,7 +155,10 @@ class NvmeController {
   int64_t next_tick_ns_ = 0;
   bool resting_ = false;
   bool away_ = false;  // and waited for
-  int64_t away_until_ns_ = 0;
+  // While it is brought up anew, and kNever otherwise: when it has to be back, if it was gone, and
+  // when all of it is to be over.
+  int64_t away_until_ns_ = NvmeAdmin::kNever;
+  int64_t recover_until_ns_ = NvmeAdmin::kNever;
   std::map<uint32_t, NvmeNamespace> namespaces_;  // that were asked for, by identifier
   int stops_ = 0;                                 // while its queues were being made, in a row
   std::vector<uint32_t> events_;                  // that have not been told yet

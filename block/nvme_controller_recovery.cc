@@ -82,6 +82,10 @@ void NvmeController::CheckWaiters(NvmeQueue& queue) {
 void NvmeController::Recover(const std::string& why) {
   log_limit_.Log(Severity::kWarning, "%s: %s: resetting the controller", name(), why);
   resets_.Add();
+  if (recover_until_ns_ == NvmeAdmin::kNever) {
+    recover_until_ns_ = MonotonicNs() + absl::ToInt64Nanoseconds(settings_.open_limit);
+    admin_->SetDeadline(recover_until_ns_);
+  }
   const auto queues = Queues();
   const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
   for (NvmeQueue* queue : queues) {
@@ -91,10 +95,19 @@ void NvmeController::Recover(const std::string& why) {
     });
   }
   const absl::Status status = Restart();
-  if (MayReturn(status)) return WaitForReturn();
+  if (MayReturn(status)) return WaitForReturn(status);
   if (!status.ok()) return GiveUp(status);
   for (NvmeQueue* queue : queues) queue->created = false;
   wake_.Signal();  // ChangeQueues makes them
+}
+
+// Not before every queue is there again: else one that stops each time in the middle would have all
+// its time anew each time.
+void NvmeController::EndRecovery() {
+  stops_ = 0;
+  if (recover_until_ns_ == NvmeAdmin::kNever) return;
+  recover_until_ns_ = away_until_ns_ = NvmeAdmin::kNever;
+  admin_->SetDeadline(NvmeAdmin::kNever);
 }
 
 // Disabled, so nothing is in flight any more, and up again.
@@ -110,14 +123,20 @@ bool NvmeController::MayReturn(const absl::Status& status) const {
   return absl::IsUnavailable(status) && !given_up_ && !watch_.ends() && device_->gone_fd() >= 0;
 }
 
-// All channels are frozen.
-void NvmeController::WaitForReturn() {
-  if (!away_) {
-    away_ = true;
-    away_until_ns_ = MonotonicNs() + absl::ToInt64Nanoseconds(settings_.timeout);
+// All channels are frozen. It has a time-out to come back, from the first time it was gone, and
+// then as long again to come up, where that is less than a reset has.
+void NvmeController::WaitForReturn(const absl::Status& why) {
+  const int64_t now_ns = MonotonicNs();
+  if (away_until_ns_ == NvmeAdmin::kNever) {
+    away_until_ns_ = now_ns + absl::ToInt64Nanoseconds(settings_.timeout);
+    recover_until_ns_ = away_until_ns_ +
+                        absl::ToInt64Nanoseconds(std::min(settings_.timeout, settings_.open_limit));
+    admin_->SetDeadline(recover_until_ns_);
     log_limit_.Log(Severity::kWarning, "%s: waiting %s for it to come back", name(),
                    absl::FormatDuration(settings_.timeout));
   }
+  if (now_ns >= away_until_ns_) return GiveUp(why);
+  away_ = true;
   for (NvmeQueue* queue : Queues()) queue->created = false;
 }
 

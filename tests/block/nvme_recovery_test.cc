@@ -1,6 +1,7 @@
 // The NVMe driver on controllers that answer, but late each time, or go again each time: no step
 // may prolong another, so that what is in flight is answered in the end, soon.
 #include <cerrno>
+#include <thread>
 
 #include "tests/support/nvme_disk.h"
 
@@ -8,6 +9,7 @@ namespace ringside {
 namespace {
 
 using testing::NvmeModelFault;
+using testing::NvmeModelReady;
 using testing::NvmeTest;
 using testing::Pieces;
 using testing::TestDisk;
@@ -62,6 +64,19 @@ TEST_F(NvmeRecoveryTest, SlowAbortsOfManyCommandsEndInAReset) {
   EXPECT_EQ(WriteAll(), 0);
 }
 
+// A reset takes many steps, each of which has its time.
+TEST_F(NvmeRecoveryTest, AResetHasAnEndWhateverCapSays) {
+  settings_.open_limit = absl::Seconds(1);
+  Start({.timeout = 8});  // in halves of a second
+  EXPECT_EQ(Write(), 0);
+  model_->SetReady(NvmeModelReady::kNeverSet);
+  model_->SetFatal();
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(Write(), -EIO);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(3));
+  EXPECT_TRUE(Logged("waited for long enough"));
+}
+
 // Another of its commands is not what a command's time-out waits for.
 TEST_F(NvmeRecoveryTest, ASlowAnswerToSomethingElseProlongsNoTimeout) {
   Start();
@@ -94,6 +109,53 @@ TEST_F(NvmeRecoveryTest, SlowQueuesProlongNoTimeout) {
   EXPECT_EQ(Write(), 0);
   EXPECT_LT(absl::Now() - start, 5 * timeout_);
   model_->ClearFaults();
+}
+
+using NvmeRecoveryBackTest = NvmeRecoveryTest;  // where the model itself can go and come back
+
+// The time that it has to come back does not begin anew each time that it is gone again before all
+// queues are made.
+TEST_F(NvmeRecoveryBackTest, OneThatGoesEachTimeAQueueIsMadeIsGivenUp) {
+  Start({.write_cache = false, .returns = true});
+  const auto second = Open(1);
+  TestRequest write(BlockOp::kWrite, 0, Pieces{{memory_.At(0, 4096)}});
+  EXPECT_EQ(Write(), 0);
+  EXPECT_EQ(second->Run(write), 0);
+  constexpr int kMostReturns = 20;
+  int returns = 0;
+  std::atomic<bool> is_over{false};
+  std::thread other([&] {
+    for (; returns < kMostReturns; ++returns) {
+      testing::SpinUntil([&] { return model_->is_gone() || is_over; });
+      const uint64_t before = model_->counters().resets;  // it is looked for
+      testing::SpinUntil([&] { return model_->counters().resets > before || is_over; });
+      if (is_over) return;
+      model_->Add({.kind = Kind::kGone,
+                   .admin = true,
+                   .opcode = static_cast<uint8_t>(nvme::AdminOp::kCreateCq),
+                   .skip = 1});
+      model_->PlugIn();
+    }
+  });
+  model_->Unplug();
+  EXPECT_EQ(second->Run(write), -EIO);
+  is_over = true;
+  other.join();
+  EXPECT_GT(returns, 0);
+  EXPECT_LT(returns, kMostReturns);
+  EXPECT_TRUE(Logged("disks fail"));
+}
+
+TEST_F(NvmeRecoveryBackTest, OneThatIsBackAndDoesNotComeUpIsGivenUp) {
+  Start({.timeout = 8, .write_cache = false, .returns = true});  // in halves of a second
+  EXPECT_EQ(Write(), 0);
+  model_->Unplug();
+  ASSERT_TRUE(testing::SpinUntil([&] { return Logged("waiting"); }));
+  model_->SetReady(NvmeModelReady::kNeverSet);
+  model_->PlugIn();
+  const absl::Time start = absl::Now();
+  EXPECT_EQ(Write(), -EIO);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(3));
 }
 
 }  // namespace

@@ -192,12 +192,12 @@ bool NvmeAdmin::TakeSubsystemReset() {
   return true;
 }
 
-absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command) {
+absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command, absl::Duration limit) {
   next_id_ = static_cast<uint16_t>((next_id_ + 1) % kEventId);
   command.id = next_id_;
   ring_.Push(command);
   ring_.Submit();
-  const int64_t end_ns = MonotonicNs() + absl::ToInt64Nanoseconds(timeout_);
+  const int64_t end_ns = MonotonicNs() + absl::ToInt64Nanoseconds(limit);
   while (true) {
     nvme::CompletionEnd end;
     uint32_t result;
@@ -216,7 +216,7 @@ absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command) {
     if (left_ns <= 0) {
       return absl::DeadlineExceededError(
           absl::StrFormat("%s has not answered admin command 0x%02x within %s", device_.name(),
-                          command.opcode, absl::FormatDuration(timeout_)));
+                          command.opcode, absl::FormatDuration(limit)));
     }
     // Not only by the interrupt: one that is lost or masked is to cost a moment, not the command.
     constexpr int64_t kMostMs = 10;

@@ -65,8 +65,9 @@ class NvmeAdmin {
   // cached may be lost.
   bool TakeSubsystemReset();
 
-  // DW0 of its completion.
-  absl::StatusOr<uint32_t> Execute(nvme::Command command);
+  // DW0 of its completion, which is waited for so long, or for the time-out.
+  absl::StatusOr<uint32_t> Execute(nvme::Command command) { return Execute(command, timeout_); }
+  absl::StatusOr<uint32_t> Execute(nvme::Command command, absl::Duration limit);
   // A copy of what the controller wrote, which it cannot change any more; until the next command.
   absl::StatusOr<std::span<const std::byte>> Identify(uint32_t what, uint32_t nsid);
   absl::StatusOr<std::span<const std::byte>> GetLogPage(uint8_t log, uint32_t bytes);

@@ -158,7 +158,7 @@ inline void NvmeChannel::Finish(Slot& slot, size_t index, int result) {
   queue_.sent_at(index).store(0, std::memory_order_relaxed);
   if (slot.bounce != nullptr) [[unlikely]]
     GiveBackBounce(slot, result);
-  slot.aborted = false;
+  slot.overdue = false;
   AddSlot(slot);
   Ended(slot, result);
 }
@@ -187,7 +187,7 @@ void NvmeChannel::Thaw() {
   // Still frozen, so that what `done` submits waits: only what was sent before is sent again.
   TakeCompletions();
   GiveUpIf([](const Slot& slot) {
-    return slot.sends >= (slot.aborted ? nvme::kMostSends : kMostSendsOfOthers);
+    return slot.sends >= (slot.overdue ? nvme::kMostSends : kMostSendsOfOthers);
   });
   frozen_ = false;
   ring_.Restart();
@@ -231,16 +231,31 @@ uint64_t NvmeChannel::FailOverdueWaiters(uint32_t now, uint32_t limit) {
 
 NvmeChannel::Overdue NvmeChannel::FindOverdue(uint32_t now, uint32_t limit) {
   if (completions_.HasWork()) Reap();
+  Slot* oldest = nullptr;
+  uint32_t most = limit;
   for (Slot& slot : slots_) {
-    std::atomic<uint32_t>& sent_at = queue_.sent_at(IndexOf(slot));
-    if (!slot.in_flight() || now - sent_at.load(std::memory_order_relaxed) <= limit) continue;
-    counters_.timeouts.Add();
-    if (slot.aborted) return {.remedy = Remedy::kReset};
-    slot.aborted = true;
-    sent_at.store(now, std::memory_order_relaxed);
-    return {.remedy = Remedy::kAbort, .id = slot.command.id};
+    const uint32_t age = AgeOf(slot, now);
+    if (age <= limit) continue;
+    if (slot.overdue || age > 2 * limit) {
+      counters_.timeouts.Add();
+      return {.remedy = Remedy::kReset};
+    }
+    if (age <= most) continue;
+    oldest = &slot;
+    most = age;
   }
-  return {};
+  if (oldest == nullptr) return {};
+  counters_.timeouts.Add();
+  oldest->overdue = true;
+  // As if it had been sent anew when its time was over, not now: another `limit` from then on is
+  // all that it has.
+  queue_.sent_at(IndexOf(*oldest))
+      .store(NvmeWatch::Later(now - most, limit), std::memory_order_relaxed);
+  return {.remedy = Remedy::kAbort, .id = oldest->command.id, .ticks_left = 2 * limit + 1 - most};
+}
+
+void NvmeChannel::MarkOverdue(uint32_t now, uint32_t limit) {
+  for (Slot& slot : slots_) slot.overdue |= AgeOf(slot, now) > limit;
 }
 
 }  // namespace ringside

@@ -34,7 +34,7 @@ struct alignas(64) NvmeSlot {
   std::byte* bounce = nullptr;       // null: not copied
   SegmentCursor bounce_cursor;       // from where on
   uint32_t bytes = 0;
-  bool aborted = false;
+  bool overdue = false;  // once already: its time-out led to an abort, or to a reset
   uint8_t sends = 0;
   uint8_t generation = 0;
   NvmeSlot* next_free = nullptr;
@@ -69,11 +69,15 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
   enum class Remedy { kNone, kAbort, kReset };
   struct Overdue {
     Remedy remedy = Remedy::kNone;
-    uint16_t id = 0;  // of the command to be aborted
+    uint16_t id = 0;          // of the command to be aborted
+    uint32_t ticks_left = 0;  // for that, before only a reset helps
   };
-  // A command sent more than `limit` ticks before `now`: to be aborted the first time, and then
-  // only a reset helps. Looks at the completions before it believes that.
+  // The oldest command sent more than `limit` ticks before `now`: to be aborted the first time, and
+  // another `limit` later only a reset helps, however long others were aborted first. Looks at the
+  // completions before it believes that.
   Overdue FindOverdue(uint32_t now, uint32_t limit);
+  // A reset is due. Those that it finds so old count as if they were its reason.
+  void MarkOverdue(uint32_t now, uint32_t limit);
   // Fails the requests that have waited for a slot for more than `limit` ticks; how many there
   // were. One that comes when others wait already is found up to as many ticks later.
   uint64_t FailOverdueWaiters(uint32_t now, uint32_t limit);
@@ -130,6 +134,11 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
   void LetInterruptsThrough();
 
   size_t IndexOf(const Slot& slot) const { return static_cast<size_t>(&slot - slots_.data()); }
+  // In ticks since it was sent. 0: nothing is in flight.
+  uint32_t AgeOf(const Slot& slot, uint32_t now) const {
+    const uint32_t sent = queue_.sent_at(IndexOf(slot)).load(std::memory_order_relaxed);
+    return sent == 0 ? 0 : now - sent;
+  }
   PrpList& ListOf(const Slot& slot) { return queue_.memory().lists[IndexOf(slot)]; }
 
   NvmeQueue& queue_;

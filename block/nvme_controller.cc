@@ -167,6 +167,8 @@ void NvmeController::Rest() {
   // What is in force later only makes this thread tick once more.
   if (!busy) resting_ = watch_.asleep.load(std::memory_order_relaxed) && device_->UnmaskVector(0);
   watch_.asleep.store(!busy, std::memory_order_relaxed);
+  // A whole tick, however long the one that ends here has taken.
+  if (!busy) next_tick_ns_ = MonotonicNs() + pace_.tick_ns;
 }
 
 void NvmeController::OnControllerThread(absl::FunctionRef<void()> function) {
@@ -193,7 +195,7 @@ void NvmeController::RunCalls() {
 
 absl::StatusOr<const IovaOffsets*> NvmeController::MapMemory(
     std::span<const MemoryRegion> regions) {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(memories_mutex_);
   for (const auto& memory : memories_) {
     if (!regions.empty() && memory->host == regions.front().host) return &memory->offsets;
   }
@@ -214,7 +216,8 @@ std::vector<NvmeQueue*> NvmeController::Queues() {
 }
 
 absl::StatusOr<NvmeQueue*> NvmeController::OpenQueue(IoThread& io_thread) {
-  RINGSIDE_ASSIGN_OR_RETURN(DmaBuffer memory, space_.Allocate(sizeof(NvmeQueue::Memory)));
+  // The device is told of it by MakeQueue: that is not for an I/O thread to wait for.
+  RINGSIDE_ASSIGN_OR_RETURN(DmaBuffer memory, DmaBuffer::Create(sizeof(NvmeQueue::Memory)));
   const MutexLock lock(mutex_);
   uint16_t id = 1;
   while (std::ranges::any_of(queues_, [id](const auto& queue) { return queue->id() == id; })) ++id;
@@ -246,11 +249,16 @@ NvmeDoorbell NvmeController::Doorbell(uint16_t queue, bool completion) const {
           reinterpret_cast<uint32_t*>(shadow + nvme::kPageSize)};
 }
 
-// Makes those that are new, or have gone with a reset, and unmakes those that are closed.
+// Makes those that are new, or have gone with a reset, and unmakes those that are closed: as many
+// as there is time for until commands are to be looked after again, one at least, and the others
+// later.
 void NvmeController::ChangeQueues() {
+  bool changed = false;
   for (NvmeQueue* queue : Queues()) {
+    if (changed && MonotonicNs() >= next_tick_ns_) return wake_.Signal();
     if (queue->closed()) {
       UnmakeQueue(*queue);
+      changed = true;
       continue;
     }
     if (queue->cancelled() && !queue->failed) {
@@ -258,8 +266,10 @@ void NvmeController::ChangeQueues() {
       continue;
     }
     if (queue->created || queue->failed || away_) continue;
+    changed = true;
     const absl::Status status = given_up_ ? GivenUp() : MakeQueue(*queue);
-    if (absl::IsDeadlineExceeded(status) || MayReturn(status)) {
+    if (MayReturn(status)) return Recover(std::string(Message(status)));
+    if (absl::IsDeadlineExceeded(status)) {
       // It has stopped again while it was brought up.
       if (++stops_ > kMostStops) return GiveUp(status);
       return Recover(std::string(Message(status)));
@@ -270,10 +280,12 @@ void NvmeController::ChangeQueues() {
     queue->OnIoThread(
         [&](NvmeChannel& channel) { queue->created ? channel.Thaw() : channel.Fail(); });
   }
-  stops_ = 0;
+  const auto is_done = [](const NvmeQueue* queue) { return queue->created || queue->failed; };
+  if (!away_ && std::ranges::all_of(Queues(), is_done)) EndRecovery();
 }
 
 absl::Status NvmeController::MakeQueue(NvmeQueue& queue) {
+  RINGSIDE_RETURN_IF_ERROR(queue.Map(space_));
   // What an earlier queue of this number has left there would be taken for news, or hide it.
   queue.parts().submission_doorbell.ClearShadow();
   queue.parts().completion_doorbell.ClearShadow();
@@ -325,8 +337,13 @@ void NvmeController::UnmakeQueue(NvmeQueue& queue) {
     if (!status.ok()) Recover(std::string(Message(status)));
   }
   device_->MaskVector(queue.id());
+  // Its memory is unmapped behind the lock: an I/O thread that opens a queue does not wait for
+  // that.
+  std::unique_ptr<NvmeQueue> unmade;
   const MutexLock lock(mutex_);
-  std::erase_if(queues_, [&](const auto& each) { return each.get() == &queue; });
+  const auto place = std::ranges::find(queues_, &queue, &std::unique_ptr<NvmeQueue>::get);
+  unmade = std::move(*place);
+  queues_.erase(place);
 }
 
 }  // namespace ringside

@@ -62,7 +62,7 @@ class NvmeController {
   absl::StatusOr<NvmeNamespace> Identify(uint32_t nsid);
   // The same memory is mapped once. What it points to stays as long as the controller.
   absl::StatusOr<const IovaOffsets*> MapMemory(std::span<const MemoryRegion> regions);
-  // A channel on it is to be made at once, or else Close is called.
+  // Waits for nobody. A channel on it is to be made at once, or else Close is called.
   absl::StatusOr<NvmeQueue*> OpenQueue(IoThread& io_thread);
 
   // See BlockDevice::EndSoon. Any thread.
@@ -114,13 +114,15 @@ class NvmeController {
   absl::Status DeleteQueue(NvmeQueue& queue);
   void UnmakeQueue(NvmeQueue& queue);
   void CancelQueue(NvmeQueue& queue);
+  void CountTicks();
   void Tick();
   void CheckCommands(NvmeQueue& queue);
   void CheckWaiters(NvmeQueue& queue);
   void Recover(const std::string& why);
   absl::Status Restart();
+  void EndRecovery();
   bool MayReturn(const absl::Status& status) const;
-  void WaitForReturn();
+  void WaitForReturn(const absl::Status& why);
   void TryReturn();
   absl::Status CheckSame();
   absl::Status CheckNamespaces();
@@ -153,7 +155,10 @@ class NvmeController {
   int64_t next_tick_ns_ = 0;
   bool resting_ = false;
   bool away_ = false;  // and waited for
-  int64_t away_until_ns_ = 0;
+  // While it is brought up anew, and kNever otherwise: when it has to be back, if it was gone, and
+  // when all of it is to be over.
+  int64_t away_until_ns_ = NvmeAdmin::kNever;
+  int64_t recover_until_ns_ = NvmeAdmin::kNever;
   std::map<uint32_t, NvmeNamespace> namespaces_;  // that were asked for, by identifier
   int stops_ = 0;                                 // while its queues were being made, in a row
   std::vector<uint32_t> events_;                  // that have not been told yet
@@ -172,7 +177,8 @@ class NvmeController {
   std::vector<Call*> calls_ ABSL_GUARDED_BY(mutex_);
   // Made by any thread, unmade by the controller's.
   std::vector<std::unique_ptr<NvmeQueue>> queues_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<MappedMemory>> memories_ ABSL_GUARDED_BY(mutex_);
+  Mutex memories_mutex_;  // which is held while the device is waited for; I/O threads take mutex_
+  std::vector<std::unique_ptr<MappedMemory>> memories_ ABSL_GUARDED_BY(memories_mutex_);
   std::thread thread_;
 };
 

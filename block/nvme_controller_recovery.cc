@@ -1,15 +1,28 @@
 // What becomes of a controller that does not answer, stops, or is gone.
 
+#include <algorithm>
+
 #include "base/clock.h"
 #include "base/status.h"
 #include "block/nvme_controller.h"
 
 namespace ringside {
 
+// Those too that went by while the controller was waited for, as a step that takes its time must
+// not prolong another. No more than a time-out at once: if it is this process that stood still,
+// commands are late at worst.
+void NvmeController::CountTicks() {
+  const int64_t now_ns = MonotonicNs();
+  if (now_ns < next_tick_ns_) return;
+  const auto ticks = static_cast<uint32_t>(
+      std::clamp<int64_t>(1 + (now_ns - next_tick_ns_) / pace_.tick_ns, 1, pace_.ticks_a_timeout));
+  const uint32_t tick = watch_.tick.load(std::memory_order_relaxed);
+  watch_.tick.store(NvmeWatch::Later(tick, ticks), std::memory_order_relaxed);
+  next_tick_ns_ = now_ns + pace_.tick_ns;
+}
+
 void NvmeController::Tick() {
-  next_tick_ns_ = MonotonicNs() + pace_.tick_ns;
-  const uint32_t tick = watch_.tick.load(std::memory_order_relaxed) + 1;
-  watch_.tick.store(tick == 0 ? 1 : tick, std::memory_order_relaxed);
+  CountTicks();
   // When the machine is over CancelQueue ends what there is.
   if (!given_up_ && !away_ && !watch_.ends()) {
     const uint32_t status = admin_->status();
@@ -26,9 +39,11 @@ void NvmeController::Tick() {
 }
 
 void NvmeController::CheckCommands(NvmeQueue& queue) {
-  const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
   const uint32_t limit = pace_.ticks_a_timeout;
-  while (!given_up_ && queue.created && queue.AnyInFlightFor(limit + 1, now)) {
+  while (!given_up_ && queue.created) {
+    CountTicks();  // an abort may have taken long
+    const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
+    if (!queue.AnyInFlightFor(limit + 1, now)) return;
     NvmeChannel::Overdue overdue;
     queue.OnIoThread([&](NvmeChannel& channel) { overdue = channel.FindOverdue(now, limit); });
     if (overdue.remedy == NvmeChannel::Remedy::kNone) {
@@ -37,15 +52,16 @@ void NvmeController::CheckCommands(NvmeQueue& queue) {
       return;
     }
     if (overdue.remedy == NvmeChannel::Remedy::kReset) {
-      return Recover(absl::StrFormat("a command has had no answer for %s, after an abort",
-                                     absl::FormatDuration(settings_.timeout)));
+      return Recover(absl::StrFormat("a command has had no answer for %s",
+                                     absl::FormatDuration(2 * settings_.timeout)));
     }
     log_limit_.Log(Severity::kWarning, "%s: a command has had no answer for %s: aborting it",
                    name(), absl::FormatDuration(settings_.timeout));
     const auto aborted = admin_->Execute({.opcode = static_cast<uint8_t>(nvme::AdminOp::kAbort),
-                                          .cdw10 = queue.id() | uint32_t{overdue.id} << 16});
+                                          .cdw10 = queue.id() | uint32_t{overdue.id} << 16},
+                                         overdue.ticks_left * absl::Nanoseconds(pace_.tick_ns));
     // One that is refused has another time-out to end by itself.
-    if (absl::IsDeadlineExceeded(aborted.status())) {
+    if (!aborted.ok() && !absl::IsInternal(aborted.status())) {
       return Recover(std::string(Message(aborted.status())));
     }
   }
@@ -66,15 +82,32 @@ void NvmeController::CheckWaiters(NvmeQueue& queue) {
 void NvmeController::Recover(const std::string& why) {
   log_limit_.Log(Severity::kWarning, "%s: %s: resetting the controller", name(), why);
   resets_.Add();
+  if (recover_until_ns_ == NvmeAdmin::kNever) {
+    recover_until_ns_ = MonotonicNs() + absl::ToInt64Nanoseconds(settings_.open_limit);
+    admin_->SetDeadline(recover_until_ns_);
+  }
   const auto queues = Queues();
+  const uint32_t now = watch_.tick.load(std::memory_order_relaxed);
   for (NvmeQueue* queue : queues) {
-    queue->OnIoThread([](NvmeChannel& channel) { channel.Freeze(); });
+    queue->OnIoThread([&](NvmeChannel& channel) {
+      channel.MarkOverdue(now, pace_.ticks_a_timeout);
+      channel.Freeze();
+    });
   }
   const absl::Status status = Restart();
-  if (MayReturn(status)) return WaitForReturn();
+  if (MayReturn(status)) return WaitForReturn(status);
   if (!status.ok()) return GiveUp(status);
   for (NvmeQueue* queue : queues) queue->created = false;
   wake_.Signal();  // ChangeQueues makes them
+}
+
+// Not before every queue is there again: else one that stops each time in the middle would have all
+// its time anew each time.
+void NvmeController::EndRecovery() {
+  stops_ = 0;
+  if (recover_until_ns_ == NvmeAdmin::kNever) return;
+  recover_until_ns_ = away_until_ns_ = NvmeAdmin::kNever;
+  admin_->SetDeadline(NvmeAdmin::kNever);
 }
 
 // Disabled, so nothing is in flight any more, and up again.
@@ -90,14 +123,20 @@ bool NvmeController::MayReturn(const absl::Status& status) const {
   return absl::IsUnavailable(status) && !given_up_ && !watch_.ends() && device_->gone_fd() >= 0;
 }
 
-// All channels are frozen.
-void NvmeController::WaitForReturn() {
-  if (!away_) {
-    away_ = true;
-    away_until_ns_ = MonotonicNs() + absl::ToInt64Nanoseconds(settings_.timeout);
+// All channels are frozen. It has a time-out to come back, from the first time it was gone, and
+// then as long again to come up, where that is less than a reset has.
+void NvmeController::WaitForReturn(const absl::Status& why) {
+  const int64_t now_ns = MonotonicNs();
+  if (away_until_ns_ == NvmeAdmin::kNever) {
+    away_until_ns_ = now_ns + absl::ToInt64Nanoseconds(settings_.timeout);
+    recover_until_ns_ = away_until_ns_ +
+                        absl::ToInt64Nanoseconds(std::min(settings_.timeout, settings_.open_limit));
+    admin_->SetDeadline(recover_until_ns_);
     log_limit_.Log(Severity::kWarning, "%s: waiting %s for it to come back", name(),
                    absl::FormatDuration(settings_.timeout));
   }
+  if (now_ns >= away_until_ns_) return GiveUp(why);
+  away_ = true;
   for (NvmeQueue* queue : Queues()) queue->created = false;
 }
 

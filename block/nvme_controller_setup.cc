@@ -148,9 +148,10 @@ absl::StatusOr<NvmeNamespace> NvmeController::Identify(uint32_t nsid) {
       result = GivenUp();
       return;
     }
-    admin_->SetDeadline(MonotonicNs() + absl::ToInt64Nanoseconds(settings_.open_limit));
+    const int64_t limit_ns = MonotonicNs() + absl::ToInt64Nanoseconds(settings_.open_limit);
+    admin_->SetDeadline(std::min(limit_ns, recover_until_ns_));
     result = IdentifyHere(nsid);
-    admin_->SetDeadline(NvmeAdmin::kNever);
+    admin_->SetDeadline(recover_until_ns_);
     if (result.ok()) namespaces_[nsid] = *result;
   });
   return result;

@@ -27,8 +27,8 @@ struct NvmeConfig {
   bool read_only = false;
 };
 
-// For all that opening a controller takes, and then again for each namespace, whatever the single
-// steps may take: more than the longest CAP.TO, which is 127.5 s.
+// For all that opening a controller takes, then again for each namespace, and for all of bringing
+// it up anew, whatever the single steps may take: more than the longest CAP.TO, which is 127.5 s.
 inline constexpr absl::Duration kNvmeOpenLimit = absl::Seconds(150);
 
 struct NvmeSettings {

@@ -46,7 +46,7 @@ DmaBuffer::~DmaBuffer() {
 
 DmaSpace::DmaSpace(PciDevice& device) : device_(device), free_(WholePages(device.iova_ranges())) {}
 
-absl::StatusOr<DmaBuffer> DmaSpace::Allocate(uint64_t size) {
+absl::StatusOr<DmaBuffer> DmaBuffer::Create(uint64_t size) {
   size = (size + nvme::kPageSize - 1) & ~uint64_t{nvme::kPageSize - 1};
   DmaBuffer buffer;
   RINGSIDE_ASSIGN_OR_RETURN(buffer.fd_, CreateMemoryFile("nvme-queues", size));
@@ -54,21 +54,31 @@ absl::StatusOr<DmaBuffer> DmaSpace::Allocate(uint64_t size) {
   if (memory == MAP_FAILED) return ErrnoError(errno, "cannot map memory for NVMe queues");
   buffer.data_ = static_cast<std::byte*>(memory);
   buffer.size_ = size;
+  return buffer;
+}
+
+absl::StatusOr<DmaBuffer> DmaSpace::Allocate(uint64_t size) {
+  RINGSIDE_ASSIGN_OR_RETURN(DmaBuffer buffer, DmaBuffer::Create(size));
+  RINGSIDE_RETURN_IF_ERROR(Map(buffer));
+  return buffer;
+}
+
+absl::Status DmaSpace::Map(DmaBuffer& buffer) {
   {
     const MutexLock lock(mutex_);
-    RINGSIDE_ASSIGN_OR_RETURN(buffer.iova_, TakeHighest(size));
+    RINGSIDE_ASSIGN_OR_RETURN(buffer.iova_, TakeHighest(buffer.size_));
   }
   if (absl::Status status = device_.MapDma({.host = buffer.data_,
-                                            .size = size,
+                                            .size = buffer.size_,
                                             .iova = buffer.iova_,
                                             .fd = buffer.fd_.get(),
                                             .fd_offset = 0});
       !status.ok()) {
-    GiveBack(buffer.iova_, size);
+    GiveBack(buffer.iova_, buffer.size_);
     return status;
   }
   buffer.space_ = this;
-  return buffer;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<IovaOffsets> DmaSpace::MapMemory(std::span<const MemoryRegion> regions) {

@@ -23,16 +23,21 @@ namespace ringside {
 
 class DmaSpace;
 
-// Zeroed memory of the driver's that the device reaches, in whole pages; a memfd, which a device in
-// another process can be given.
+// Zeroed memory of the driver's that the device reaches once it is mapped, in whole pages; a memfd,
+// which a device in another process can be given. Its end takes the mapping back, which may wait
+// for the device.
 class DmaBuffer {
  public:
+  // Waits for nobody.
+  static absl::StatusOr<DmaBuffer> Create(uint64_t size);
   DmaBuffer() = default;
   DmaBuffer(DmaBuffer&& other) noexcept { *this = std::move(other); }
   DmaBuffer& operator=(DmaBuffer&& other) noexcept;
   ~DmaBuffer();
 
   std::byte* data() const { return data_; }
+  bool mapped() const { return space_ != nullptr; }
+  // Once it is mapped.
   uint64_t iova() const { return iova_; }
   // Of something in it.
   uint64_t IovaOf(const void* address) const {
@@ -55,7 +60,9 @@ class DmaSpace {
  public:
   explicit DmaSpace(PciDevice& device);
 
-  absl::StatusOr<DmaBuffer> Allocate(uint64_t size);
+  // May wait for the device, as long as an answer of it takes.
+  absl::Status Map(DmaBuffer& buffer);
+  absl::StatusOr<DmaBuffer> Allocate(uint64_t size);  // mapped
   // All of them or none. They stay until CutOff or the end of the device.
   absl::StatusOr<IovaOffsets> MapMemory(std::span<const MemoryRegion> regions);
   // From now on the device reaches no guest memory, whatever state it is in.

@@ -29,6 +29,11 @@ class NvmeChannel;
 // Tells how old commands are, without a clock on their way: the controller's thread counts time in
 // ticks while any command is in flight, and sleeps otherwise.
 struct NvmeWatch {
+  // So many ticks later. None is 0, which stands for no time.
+  static uint32_t Later(uint32_t tick, uint32_t ticks) {
+    return tick + ticks == 0 ? 1 : tick + ticks;
+  }
+
   alignas(64) std::atomic<uint32_t> tick{1};
   std::atomic<bool> asleep{false};
   // When the time ends that there is for the controller (MonotonicNs): set once the machine is
@@ -83,7 +88,7 @@ class NvmeQueue {
   const Parts& parts() const { return parts_; }
   uint16_t id() const { return parts_.id; }
   Memory& memory() const { return *reinterpret_cast<Memory*>(buffer_.data()); }
-  // Of something in memory().
+  // Of something in memory(), once the channel was thawed.
   uint64_t IovaOf(const void* address) const { return buffer_.IovaOf(address); }
   bool closed() {
     const MutexLock lock(mutex_);
@@ -101,6 +106,10 @@ class NvmeQueue {
   // The same thread: has the channel do something on its I/O thread, and waits for that.
   // False if there is no channel any more.
   bool OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function);
+  // The same thread: has the device reach memory(), if it does not yet.
+  absl::Status Map(DmaSpace& space) {
+    return buffer_.mapped() ? absl::OkStatus() : space.Map(buffer_);
+  }
   // Whether the machine is over, so that the queue is to end with what is in flight.
   bool cancelled() const { return cancelled_.load(std::memory_order_acquire); }
   bool created = false;  // the controller has it
@@ -115,7 +124,7 @@ class NvmeQueue {
 
  private:
   const Parts parts_;
-  const DmaBuffer buffer_;
+  DmaBuffer buffer_;
   std::array<std::atomic<uint32_t>, kSlots> sent_at_ = {};
   std::atomic<uint32_t> waits_since_{0};
   std::atomic<bool> cancelled_{false};

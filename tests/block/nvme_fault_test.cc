@@ -287,6 +287,7 @@ TEST_F(NvmeFaultTest, AControllerThatNothingStopsIsCutOff) {
 // Nor does one that masters the bus all the same.
 TEST_F(NvmeFaultTest, AControllerThatIsCutOffHasNoMemoryMapped) {
   Start({.timeout = 1, .ignores_bus_master = true});
+  EXPECT_EQ(Flush(), 0);  // so its queue is mapped
   const size_t mappings = model_->mappings();
   model_->SetReady(NvmeModelReady::kNeverCleared);
   model_->FailFunctionReset(true);

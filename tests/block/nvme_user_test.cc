@@ -26,24 +26,28 @@ using testing::VfioUserServer;
 
 constexpr absl::Duration kAtOnce = absl::Seconds(1);
 
+NvmeModelConfig Config() {
+  NvmeModelConfig config;
+  config.iova_ranges = kAllIova;
+  config.deletes_busy = true;
+  return config;
+}
+
 class NvmeUserCancelTest : public ::testing::Test {
  protected:
-  static NvmeModelConfig Config() {
-    NvmeModelConfig config;
-    config.iova_ranges = kAllIova;
-    config.deletes_busy = true;
-    return config;
-  }
   NvmeUserCancelTest() {
+    disk_ = std::make_unique<TestDisk>(Device(), IoThread::Waiter::kEpoll);
+    TestRequest first(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
+    EXPECT_EQ(disk_->Run(first), 0);  // so the queue is there
+    model_.Add({.kind = NvmeModelFault::Kind::kHold, .times = 1'000'000});
+  }
+  std::unique_ptr<NvmeDevice> Device() {
     auto device = OpenVfioUserDevice(path_);
     auto controller = CreateNvmeController(*std::move(device), {}, Logger(&log_));
     auto disk = NvmeDevice::Create(*std::move(controller), {});
     const MemoryRegion region = memory_.region();
     if (!(*disk)->MapMemory({&region, 1}).ok()) std::abort();
-    disk_ = std::make_unique<TestDisk>(*std::move(disk), IoThread::Waiter::kEpoll);
-    TestRequest first(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
-    EXPECT_EQ(disk_->Run(first), 0);  // so the queue is there
-    model_.Add({.kind = NvmeModelFault::Kind::kHold, .times = 1'000'000});
+    return *std::move(disk);
   }
   // Requests that are held; `stop` is called when they are, and then the machine is over. How long
   // they take to end.
@@ -122,6 +126,18 @@ TEST_F(NvmeUserCancelTest, AServerThatIsGoneHoldsNobody) {
             }),
             kAtOnce);
   ExpectAnEndAtOnce();
+}
+
+// Nobody has opened a queue, so no channel can say that the machine is over.
+TEST_F(NvmeUserCancelTest, AServerThatStandsStillHoldsNobodyWhoHasNoQueue) {
+  disk_.reset();
+  ASSERT_TRUE(testing::SpinUntil([&] { return !server_.has_client(); }));
+  auto device = Device();
+  server_.Pause();
+  const absl::Time start = absl::Now();
+  device->EndSoon();
+  device.reset();
+  EXPECT_LT(absl::Now() - start, 2 * kAtOnce);
 }
 
 }  // namespace

@@ -146,6 +146,10 @@ void NvmeModel::Unplug() {
   Locked(*machine_)->Unplug();
 }
 
+bool NvmeModel::is_gone() const {
+  return Locked(*machine_)->is_gone();
+}
+
 void NvmeModel::SendAsyncEvent(uint32_t event) {
   const Locked locked(*machine_);
   locked->admin().SendEvent(event);

@@ -158,6 +158,7 @@ class NvmeModel {
   void SetFatal();
   // All registers read as all ones from now on, and nothing happens any more.
   void Unplug();
+  bool is_gone() const;
   // It is back, as after a reset of the function. Only one that `returns`.
   void PlugIn();
   // What it is from now on, in what CAP and Identify tell: as another that came back in its place.

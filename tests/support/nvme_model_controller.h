@@ -30,6 +30,7 @@ class NvmeModelController {
   void Detached();
   void PowerCut(std::optional<uint64_t> seed);
   void Unplug();
+  bool is_gone() const { return is_gone_; }
   void PlugIn();
   void AnnounceBlocks(uint32_t nsid, uint64_t blocks) {
     config_.namespaces.at(nsid - 1).blocks = blocks;

@@ -292,6 +292,21 @@ TEST_P(NvmeUserKillTest, AMachineEndsWhileItsServerIsGone) {
   EXPECT_LT(absl::Now() - stopped, absl::Seconds(10));
 }
 
+// No queue of the disk was ever opened, so none of them can say that the machine is over.
+TEST_F(NvmeUserMachineTest, AMachineEndsThoughTheServerOfADiskThatNobodyUsesStandsStill) {
+  ServedModel model;
+  MachineConfig config = Config(model, "end=spin");
+  config.disks.push_back({.backend = NullConfig{.size = 1 << 20}});
+  Begin(config);
+  ASSERT_TRUE(console_.WaitFor("guest: "));
+  model.Pause();
+  const absl::Time stopped = absl::Now();
+  machine_->Stop();
+  EXPECT_EQ(machine_->Wait().kind, EndKind::kStopped);
+  machine_.reset();
+  EXPECT_LT(absl::Now() - stopped, absl::Seconds(2));
+}
+
 INSTANTIATE_TEST_SUITE_P(, NvmeUserKillTest, ::testing::Values(PollKind::kNever, PollKind::kAlways),
                          [](const auto& info) {
                            return info.param == PollKind::kNever ? "Asleep" : "Polling";

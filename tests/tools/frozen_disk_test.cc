@@ -1,5 +1,6 @@
-// `ringside run` asked to end while its disk's file system is frozen: the kernel has begun writes
-// that nobody can cancel, and holds whoever made them until the thaw.
+// `ringside run` asked to end while the file system of its disk, or of its console's file, is
+// frozen: the kernel has begun writes that nobody can cancel, and holds whoever made them until the
+// thaw.
 //
 // The file system is real, on a loop device over a file in memory, and mounted in a mount namespace
 // of the test's own, so nothing is left of it. It needs root; without, it is skipped.
@@ -19,6 +20,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/guest/record.h"
@@ -26,6 +28,7 @@
 #include "tests/support/subprocess.h"
 #include "tests/support/test_disk.h"
 #include "tests/support/test_machine.h"
+#include "tests/support/wait.h"
 
 namespace ringside {
 namespace {
@@ -159,6 +162,34 @@ INSTANTIATE_TEST_SUITE_P(, FrozenDiskTest,
                                            Way{"Native", "aio=native,cache=none"},
                                            Way{"Threads", "aio=threads,cache=none"}),
                          [](const auto& info) { return info.param.name; });
+
+// The guest, whose disk is none, says what it has written for ever.
+TEST(FrozenConsoleTest, TheFirstSignalSaysWhichFileIsWaitedForAndTheThawEndsIt) {
+  SKIP_WITHOUT_KVM();
+  std::string why;
+  const std::unique_ptr<FreezableDirectory> directory = FreezableDirectory::Make(why);
+  if (directory == nullptr) GTEST_SKIP() << why;
+  const std::string path = directory->path() + "/console";
+  TerminalProcess process({RINGSIDE_COMMAND, "run", "--kernel", RINGSIDE_GUEST_ELF, "--memory",
+                           "16M", "--disk", "type=null,size=1T", "--cmdline", "records=1",
+                           "--serial", "file=" + path});
+  const absl::Cleanup thaw = [&] { directory->Thaw(); };  // before what it holds is killed
+  const auto size = [&] {
+    std::error_code error;
+    const uintmax_t bytes = std::filesystem::file_size(path, error);
+    return error ? 0 : bytes;
+  };
+  ASSERT_TRUE(testing::SpinUntil([&] { return size() > 0; })) << process.output();
+  ASSERT_TRUE(directory->Freeze());
+  const uintmax_t before = size();
+  process.Signal(SIGTERM);
+  ASSERT_TRUE(process.WaitFor("does not take what the guest has said")) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("console output '" + path + "': its storage"));
+  EXPECT_EQ(size(), before);
+  directory->Thaw();
+  EXPECT_EQ(process.Wait(), 128 + SIGTERM) << process.output();
+  EXPECT_GT(size(), before) << "its last words are lost";
+}
 
 }  // namespace
 }  // namespace ringside

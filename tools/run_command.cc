@@ -243,7 +243,7 @@ int Fail(const absl::Status& status, LogSink& log) {
 
 }  // namespace
 
-int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
+int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineWriter& errors) {
   const Logger log(&sink);
   absl::StatusOr<MachineConfig> config = MakeConfig(options);
   if (!config.ok()) return Fail(config.status(), sink);
@@ -282,12 +282,14 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
 
   if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);
   if (results.end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
+  errors.Flush();  // what is printed comes after what was logged
   if (options.timing) PrintTiming(start_ns, results.first_run_ns, resident);
   if (!options.stats.empty()) PrintStatistics(results.statistics, options.stats);
   if (!options.explain.empty()) {
     PrintExplanations(results.statistics, results.explanations, options.explain);
   }
   const bool traced = WriteTraces(results.latencies, results.waits, *traces, log);
+  errors.Flush();
   if (signal != 0) signals.Deliver(signal);
   return traced ? ExitCodeOf(results.end.kind) : kExitFailure;
 }

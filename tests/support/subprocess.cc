@@ -41,6 +41,8 @@ int Reap(pid_t pid, absl::Duration limit) {
 }
 
 [[noreturn]] void Execute(const std::vector<std::string>& command) {
+  // What whoever runs the tests ignores, as nohup does, a program ignores only if a test has it so.
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) signal(number, SIG_DFL);
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -80,7 +82,6 @@ ChildProcess::ChildProcess(const std::vector<std::string>& command, int in, int 
   int copies[3];  // beyond the three places, which may be each other's
   for (int i = 0; i < 3; ++i) copies[i] = given[i] < 0 ? -1 : fcntl(given[i], F_DUPFD_CLOEXEC, 3);
   for (int i = 0; i < 3; ++i) copies[i] < 0 ? close(i) : dup2(copies[i], i);
-  signal(SIGPIPE, SIG_DFL);
   Execute(command);
 }
 

@@ -1,6 +1,7 @@
 // Signals as reads of a descriptor, sent to the test's own process.
 #include "tools/end_signals.h"
 
+#include <array>
 #include <csignal>
 #include <gtest/gtest.h>
 #include <thread>
@@ -11,6 +12,22 @@
 namespace ringside {
 namespace {
 
+// None is ignored, however the tests are run.
+class EndSignalsTest : public ::testing::Test {
+ protected:
+  EndSignalsTest() {
+    for (size_t i = 0; i < kSignals.size(); ++i) before_[i] = std::signal(kSignals[i], SIG_DFL);
+  }
+  ~EndSignalsTest() override {
+    for (size_t i = 0; i < kSignals.size(); ++i) std::signal(kSignals[i], before_[i]);
+  }
+
+  static constexpr std::array kSignals = {SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+ private:
+  std::array<sighandler_t, kSignals.size()> before_;
+};
+
 bool IsBlocked(int signal) {
   sigset_t blocked;
   pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
@@ -19,7 +36,7 @@ bool IsBlocked(int signal) {
 
 // KVM names what it shows of a machine after the thread that creates it: that has to be the main
 // one.
-TEST(EndSignalsTest, WorkIsDoneOnTheCallersThreadAndSignalsArriveMeanwhile) {
+TEST_F(EndSignalsTest, WorkIsDoneOnTheCallersThreadAndSignalsArriveMeanwhile) {
   const EndSignals signals;
   std::thread::id worker, listener;
   std::vector<int> arrived;
@@ -46,7 +63,7 @@ TEST(EndSignalsTest, WorkIsDoneOnTheCallersThreadAndSignalsArriveMeanwhile) {
 
 // As nohup and a shell's `trap '' INT` have it. A blocked signal would be kept although it is
 // ignored, and read.
-TEST(EndSignalsTest, ThoseThatAreIgnoredStayIgnored) {
+TEST_F(EndSignalsTest, ThoseThatAreIgnoredStayIgnored) {
   std::signal(SIGHUP, SIG_IGN);
   const EndSignals signals;
   EXPECT_FALSE(IsBlocked(SIGHUP));
@@ -54,16 +71,15 @@ TEST(EndSignalsTest, ThoseThatAreIgnoredStayIgnored) {
   kill(getpid(), SIGHUP);
   EXPECT_EQ(signals.Take(), 0);
   signals.Release();
-  std::signal(SIGHUP, SIG_DFL);
 }
 
-TEST(EndSignalsTest, OnceReleasedTheyDoWhatTheyDidBefore) {
+TEST_F(EndSignalsTest, OnceReleasedTheyDoWhatTheyDidBefore) {
   const EndSignals signals;
-  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+  for (const int signal : kSignals) {
     EXPECT_TRUE(IsBlocked(signal)) << signal;
   }
   signals.Release();
-  for (const int signal : {SIGHUP, SIGINT, SIGQUIT, SIGTERM}) {
+  for (const int signal : kSignals) {
     EXPECT_FALSE(IsBlocked(signal)) << signal;
   }
 }

@@ -225,7 +225,11 @@ TEST_F(ConsoleOutputTo, TheLimitIsOfTheFileAsItIsWhoeverWritesToIt) {
   const UniqueFd file(Must(open((directory / "log").c_str(), flags, 0600), "open"));
   Open({.output_fd = file.get(), .output_name = "log", .output_limit = 10});
   const auto say = [&](std::string_view text) {
+    BoundedEvent sent;
+    TaskOf together([&] { sent.WaitOrAbort(); });  // so that it is written in one go
+    io_thread_->Post(together);
     EXPECT_TRUE(guest_->Send(text));
+    sent.Notify();
     EXPECT_EQ(console_->Flush(kWaitLimit), 0u);
     std::string content(100, '\0');
     content.resize(static_cast<size_t>(pread(file.get(), content.data(), content.size(), 0)));

@@ -84,7 +84,7 @@ LineWriter::~LineWriter() {
   is_idle ? thread_.join() : thread_.detach();
 }
 
-void LineWriter::Write(std::string line) {
+void LineWriter::Write(std::string_view line) {
   State& state = *state_;
   const MutexLock lock(state.mutex);
   if (!std::exchange(state.has_thread, true)) {

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "absl/time/time.h"
@@ -30,7 +31,7 @@ class LineWriter {
   LineWriter& operator=(const LineWriter&) = delete;
 
   // Waits for nothing.
-  void Write(std::string line);
+  void Write(std::string_view line);
   // Waits until all is written, or for `patience`; returns whether it is. Once that was in vain,
   // only if something has been written since. The destructor does it, too.
   bool Flush();

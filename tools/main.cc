@@ -74,7 +74,7 @@ class LineSink final : public spdlog::sinks::base_sink<std::mutex> {
       text.insert(message.color_range_end, "\033[m");
       text.insert(message.color_range_start, Color(message.level));
     }
-    lines_.Write(std::move(text));
+    lines_.Write(text);
   }
   void flush_() override {}
 

@@ -47,8 +47,8 @@ absl::StatusOr<UniqueFd> OpenFile(const FileOption& file) {
     return BadInput("--serial '%s' is a block device, which would be overwritten; give a file",
                     file.path);
   }
-  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  UniqueFd fd(open(file.path.c_str(), flags, 0666));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  UniqueFd fd(open(file.path.c_str(), kFlags, 0666));
   if (fd.valid()) return fd;
   const int error = errno;
   const absl::Status status =

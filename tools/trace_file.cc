@@ -33,8 +33,8 @@ absl::StatusOr<TraceFile> TraceFile::Open(const TraceFormat& format, const std::
     return BadInput("%s '%s' holds something else, which would be lost; give another file",
                     format.option, path);
   }
-  constexpr int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  UniqueFd fd(open(path.c_str(), flags, 0666));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  UniqueFd fd(open(path.c_str(), kFlags, 0666));
   if (!fd.valid()) {
     const int error = errno;
     const absl::Status status =

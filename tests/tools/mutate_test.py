@@ -177,23 +177,26 @@ class Ending(unittest.TestCase):
 
     def start(self):
         environment = os.environ | {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
-        return subprocess.Popen([self.root / "tools/mutate"], env=environment, text=True,
-                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        process = subprocess.Popen([self.root / "tools/mutate"], env=environment, text=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for cleanup in (process.stderr.close, process.wait, process.terminate):  # the last first
+            self.addCleanup(cleanup)
+        return process
 
     def test_ended_by_a_signal_it_mends_what_is_broken_and_ends_what_it_started(self):
-        with self.start() as process:
-            started = self.copy / "started"
-            for _ in range(1000):
-                if started.exists() and started.read_text():
-                    break
-                time.sleep(0.01)
-            self.assertEqual((self.copy / "product").read_text(), "bad\n")
-            with self.start() as second:
-                _, errors = second.communicate(timeout=10)
-            self.assertEqual(second.returncode, 2)
-            self.assertIn("another tools/mutate is at work", errors)
-            process.terminate()
-            process.communicate(timeout=10)
+        process = self.start()
+        started = self.copy / "started"
+        for _ in range(1000):
+            if started.exists() and started.read_text():
+                break
+            time.sleep(0.01)
+        self.assertEqual((self.copy / "product").read_text(), "bad\n")
+        second = self.start()
+        _, errors = second.communicate(timeout=10)
+        self.assertEqual(second.returncode, 2)
+        self.assertIn("another tools/mutate is at work", errors)
+        process.terminate()
+        process.communicate(timeout=10)
         self.assertEqual(process.returncode, 130)
         self.assertEqual((self.copy / "product").read_text(), "good\n")
         with self.assertRaises(ProcessLookupError):

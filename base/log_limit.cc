@@ -22,9 +22,9 @@ LogLimit::Grant LogLimit::Take(int64_t now_ns) {
 std::string LogLimit::Remark(const Grant& grant) {
   std::string remark;
   if (grant.left_out > 0) {
-    remark = absl::StrFormat(" (%d lines before it left out)", grant.left_out);
+    remark = absl::StrFormat(" (%d such lines before it were left out)", grant.left_out);
   }
-  if (grant.is_last) remark += " (no more of these are logged for a minute)";
+  if (grant.is_last) remark += " (no more of these than one a minute from now on)";
   return remark;
 }
 

@@ -190,7 +190,9 @@ absl::Status NvmeController::GivenUp() const {
 }
 
 void NvmeController::GiveUp(const absl::Status& why) {
-  log_.Log(Severity::kError, "%s: %s: its disks fail from now on", name(), Message(why));
+  // Some reasons name it already.
+  const std::string who = Message(why).starts_with(name()) ? "" : name() + ": ";
+  log_.Log(Severity::kError, "%s%s: its disks fail from now on", who, Message(why));
   CutOff();
 }
 

@@ -1,5 +1,7 @@
 #include "tools/key_value.h"
 
+#include <algorithm>
+
 #include "absl/time/time.h"
 #include "base/status.h"
 
@@ -32,7 +34,12 @@ absl::StatusOr<std::vector<KeyValue>> ParseKeyValues(const std::string& option,
     if (equals == std::string::npos) {
       return BadInput("%s '%s' is no key=value; %s%s", option, field, hint, field);
     }
-    result.push_back({field.substr(0, equals), field.substr(equals + 1)});
+    const std::string key = field.substr(0, equals);
+    // Of two values one would be left out in silence.
+    if (std::ranges::find(result, key, &KeyValue::key) != result.end()) {
+      return BadInput("%s has '%s=' twice; give it once", option, key);
+    }
+    result.push_back({key, field.substr(equals + 1)});
   }
   return result;
 }

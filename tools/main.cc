@@ -2,7 +2,8 @@
 #include <CLI/CLI.hpp>
 #include <csignal>
 #include <fcntl.h>
-#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/details/os.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -11,11 +12,13 @@
 #include "base/printable.h"
 #include "tools/doctor_command.h"
 #include "tools/exit_codes.h"
+#include "tools/line_writer.h"
 #include "tools/report_command.h"
 #include "tools/run_command.h"
 
 namespace {
 
+using ringside::LineWriter;
 using ringside::Severity;
 
 constexpr char kExitCodes[] =
@@ -35,7 +38,8 @@ constexpr char kReportHelp[] =
     "  ringside report trace.jsonl\n"
     "  ringside report trace.jsonl --svg latency.svg\n"
     "  ringside report trace.jsonl --json | jq '.queues[0].total.p99_ns'\n\n"
-    "Exit codes: 0 done, 2 the file is no trace, is damaged, or cannot be read.";
+    "Exit codes: 0 done, 1 not all of the picture could be written, 2 the file is no trace, is "
+    "damaged, or cannot be read, or the picture's is something else.";
 
 constexpr char kRunExamples[] =
     "Leave the console with Ctrl-].\n\n"
@@ -56,21 +60,56 @@ constexpr char kRunExamples[] =
     "      --poll-trace waits.csv\n"
     "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n\n";
 
-// What the library has to say goes to stderr.
+// What is logged, as spdlog has it, for a terminal with colours.
+class LineSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  LineSink(LineWriter& lines, bool in_color) : lines_(lines), in_color_(in_color) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    std::string text(line.data(), line.size());
+    if (in_color_ && message.color_range_end > message.color_range_start) {
+      text.insert(message.color_range_end, "\033[m");
+      text.insert(message.color_range_start, Color(message.level));
+    }
+    lines_.Write(text);
+  }
+  void flush_() override {}
+
+  static const char* Color(spdlog::level::level_enum level) {
+    return level >= spdlog::level::err    ? "\033[1;31m"
+           : level >= spdlog::level::warn ? "\033[1;33m"
+                                          : "\033[32m";
+  }
+
+  LineWriter& lines_;
+  const bool in_color_;
+};
+
+// What the library has to say goes to stderr, and waits for nobody who reads that.
 class SpdlogSink final : public ringside::LogSink {
  public:
-  SpdlogSink() : logger_(spdlog::stderr_color_mt("ringside")) {
-    logger_->set_pattern("ringside: %^%l%$: %v");
+  explicit SpdlogSink(LineWriter& lines)
+      : logger_("ringside",
+                std::make_shared<LineSink>(lines, spdlog::details::os::in_terminal(stderr) &&
+                                                      spdlog::details::os::is_color_terminal())) {
+    logger_.set_pattern("ringside: %^%l%$: %v");
   }
   void Log(Severity severity, std::string_view line) override {
     constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
                                                      spdlog::level::warn, spdlog::level::err};
-    logger_->log(kLevels[static_cast<int>(severity)], "{}", ringside::Printable(line));
+    logger_.log(kLevels[static_cast<int>(severity)], "{}", ringside::Printable(line));
   }
 
  private:
-  std::shared_ptr<spdlog::logger> logger_;
+  spdlog::logger logger_;
 };
+
+std::string AboutDropped(uint64_t lines) {
+  return absl::StrFormat("ringside: warning: %d lines were dropped, as nobody read them\n", lines);
+}
 
 void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
   run.add_option("--kernel", options.kernel, "bzImage, or ELF vmlinux")
@@ -156,7 +195,10 @@ void AddReportOptions(CLI::App& report, ringside::ReportOptions& options) {
   report.add_option("FILE", options.file, "what 'ringside run --trace-latency' wrote")
       ->required()
       ->type_name("");
-  report.add_option("--svg", options.svg, "draw the latency profile into this file, too")
+  report
+      .add_option(
+          "--svg", options.svg,
+          "draw the latency profile into this file, too: a new one, or an earlier profile's")
       ->type_name("FILE");
   report.add_flag("--json", options.json, "print everything as JSON instead of a table");
   report.footer(kReportHelp);
@@ -191,8 +233,6 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error, ringside
   return ringside::kExitBadInput;
 }
 
-}  // namespace
-
 // What is opened next would else become standard input, and be read as the console's.
 void OpenStandardDescriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -200,11 +240,14 @@ void OpenStandardDescriptors() {
   }
 }
 
+}  // namespace
+
 int main(int argc, char** argv) {
   const int64_t start_ns = ringside::MonotonicNs();
   OpenStandardDescriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error of write
-  SpdlogSink log;
+  LineWriter lines(STDERR_FILENO, AboutDropped);
+  SpdlogSink log(lines);
   CLI::App app("Ringside: boots a Linux guest under KVM.", "ringside");
   app.set_version_flag("--version", "ringside " RINGSIDE_VERSION);
   app.require_subcommand(1);
@@ -232,5 +275,5 @@ int main(int argc, char** argv) {
   }
   if (doctor->parsed()) return ringside::DoctorCommand();
   if (report->parsed()) return ringside::ReportCommand(report_options, log);
-  return ringside::RunCommand(options, start_ns, log);
+  return ringside::RunCommand(options, start_ns, log, lines);
 }

@@ -1,25 +1,28 @@
 #include "tools/report_command.h"
 
 #include <cstdio>
-#include <fstream>
 
 #include "base/status.h"
 #include "tools/exit_codes.h"
 #include "tools/latency_file.h"
 #include "tools/latency_summary.h"
+#include "tools/trace_file.h"
 
 namespace ringside {
 namespace {
+
+// What LatencySvg begins with: another picture is not overwritten.
+constexpr TraceFormat kLatencySvg = {
+    .option = "--svg",
+    .beginning = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"960\" height=\""};
 
 absl::Status Report(const ReportOptions& options) {
   const absl::StatusOr<std::vector<QueueLatencies>> queues = ReadLatencies(options.file);
   if (!queues.ok()) return queues.status();
   const LatencyReport report = Summarize(*queues);
   if (!options.svg.empty()) {
-    std::ofstream svg(options.svg);
-    svg << LatencySvg(report);
-    svg.close();
-    if (!svg.good()) return BadInput("--svg cannot write '%s'", options.svg);
+    RINGSIDE_ASSIGN_OR_RETURN(const TraceFile svg, TraceFile::Open(kLatencySvg, options.svg));
+    RINGSIDE_RETURN_IF_ERROR(svg.Write([&](std::ostream& file) { file << LatencySvg(report); }));
   }
   std::fputs((options.json ? LatencyJson(report) : LatencyTable(report)).c_str(), stdout);
   return absl::OkStatus();

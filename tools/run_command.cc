@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <fstream>
+#include <functional>
 #include <poll.h>
 #include <unistd.h>
 
@@ -126,18 +127,35 @@ absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options) {
   return files;
 }
 
+// What the guest says is written into none of the files that it runs from.
+absl::Status CheckSerial(const SerialOption& serial, const MachineConfig& config,
+                         const TraceFiles& traces) {
+  RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the kernel", config.kernel));
+  RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the initrd", config.initrd));
+  for (const DiskConfig& disk : config.disks) {
+    const auto* file = std::get_if<FileConfig>(&disk.backend);
+    if (file != nullptr) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a disk", file->path));
+  }
+  for (const auto* trace : {&traces.latencies, &traces.waits}) {
+    if (*trace) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a trace", (*trace)->path()));
+  }
+  return absl::OkStatus();
+}
+
 // Whether all could be written.
 bool WriteTraces(const std::vector<QueueLatencies>& latencies,
-                 const std::vector<IoThreadWaits>& waits, TraceFiles& files, const Logger& log) {
+                 const std::vector<IoThreadWaits>& waits, const TraceFiles& files,
+                 const Logger& log) {
   bool written = true;
+  const auto write = [&](const TraceFile& file, const std::function<void(std::ostream&)>& fill) {
+    const absl::Status status = file.Write(fill);
+    if (!status.ok()) log.Log(Severity::kError, "%s", Message(status));
+    written &= status.ok();
+  };
   if (files.latencies) {
-    WriteLatencies(latencies, files.latencies->stream());
-    written &= files.latencies->Finish(log);
+    write(*files.latencies, [&](std::ostream& file) { WriteLatencies(latencies, file); });
   }
-  if (files.waits) {
-    WriteWaits(waits, files.waits->stream());
-    written &= files.waits->Finish(log);
-  }
+  if (files.waits) write(*files.waits, [&](std::ostream& file) { WriteWaits(waits, file); });
   return written;
 }
 
@@ -243,7 +261,7 @@ int Fail(const absl::Status& status, LogSink& log) {
 
 }  // namespace
 
-int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
+int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineWriter& errors) {
   const Logger log(&sink);
   absl::StatusOr<MachineConfig> config = MakeConfig(options);
   if (!config.ok()) return Fail(config.status(), sink);
@@ -251,6 +269,9 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
   if (!serial.ok()) return Fail(serial.status(), sink);
   absl::StatusOr<TraceFiles> traces = OpenTraces(options);
   if (!traces.ok()) return Fail(traces.status(), sink);
+  if (const absl::Status other = CheckSerial(*serial, *config, *traces); !other.ok()) {
+    return Fail(other, sink);
+  }
   const EndSignals signals;  // what came before has ended the process, with nothing to restore
   config->log = &sink;
   config->console = serial->config;
@@ -282,12 +303,14 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink) {
 
   if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);
   if (results.end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
+  errors.Flush();  // what is printed comes after what was logged
   if (options.timing) PrintTiming(start_ns, results.first_run_ns, resident);
   if (!options.stats.empty()) PrintStatistics(results.statistics, options.stats);
   if (!options.explain.empty()) {
     PrintExplanations(results.statistics, results.explanations, options.explain);
   }
   const bool traced = WriteTraces(results.latencies, results.waits, *traces, log);
+  errors.Flush();
   if (signal != 0) signals.Deliver(signal);
   return traced ? ExitCodeOf(results.end.kind) : kExitFailure;
 }

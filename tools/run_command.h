@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "tools/line_writer.h"
 
 namespace ringside {
 
@@ -30,7 +31,8 @@ struct RunOptions {
   bool timing = false;
 };
 
-// Returns the exit code; what went wrong is in the log. `start_ns` is CLOCK_MONOTONIC at main.
-int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& log);
+// Returns the exit code; what went wrong is in the log, whose lines `errors` writes to stderr.
+// `start_ns` is CLOCK_MONOTONIC at main.
+int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& log, LineWriter& errors);
 
 }  // namespace ringside

@@ -47,8 +47,8 @@ absl::StatusOr<UniqueFd> OpenFile(const FileOption& file) {
     return BadInput("--serial '%s' is a block device, which would be overwritten; give a file",
                     file.path);
   }
-  constexpr int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  UniqueFd fd(open(file.path.c_str(), flags, 0666));
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  UniqueFd fd(open(file.path.c_str(), kFlags, 0666));
   if (fd.valid()) return fd;
   const int error = errno;
   const absl::Status status =
@@ -59,9 +59,19 @@ absl::StatusOr<UniqueFd> OpenFile(const FileOption& file) {
 
 }  // namespace
 
+absl::Status SerialOption::CheckIsNot(const char* what, const std::string& path) const {
+  struct stat own, other;
+  if (!file.valid() || fstat(file.get(), &own) != 0 || !S_ISREG(own.st_mode) ||
+      stat(path.c_str(), &other) != 0 || own.st_dev != other.st_dev || own.st_ino != other.st_ino) {
+    return absl::OkStatus();
+  }
+  return BadInput("--serial '%s' is %s too, '%s', and would be written into; give another file",
+                  config.output_name, what, path);
+}
+
 absl::Status SerialOption::Begin() const {
   if (!truncates || ftruncate(file.get(), 0) == 0) return absl::OkStatus();
-  return ErrnoError(errno, "--serial cannot empty its file");
+  return ErrnoError(errno, absl::StrFormat("--serial cannot empty '%s'", config.output_name));
 }
 
 absl::StatusOr<SerialOption> OpenSerial(const std::string& text) {
@@ -79,13 +89,10 @@ absl::StatusOr<SerialOption> OpenSerial(const std::string& text) {
   RINGSIDE_ASSIGN_OR_RETURN(const FileOption file, ParseFile(text));
   RINGSIDE_ASSIGN_OR_RETURN(serial.file, OpenFile(file));
   serial.config.output_fd = serial.file.get();
+  serial.config.output_name = file.path;
+  serial.config.output_limit = file.limit;
   struct stat info;
-  // Only what a file keeps is limited: a pipe or a terminal keeps nothing.
-  if (fstat(serial.file.get(), &info) == 0 && S_ISREG(info.st_mode)) {
-    serial.truncates = file.truncate;
-    const auto size = file.truncate ? 0 : static_cast<uint64_t>(info.st_size);
-    serial.config.output_limit = file.limit > size ? file.limit - size : 0;
-  }
+  serial.truncates = file.truncate && fstat(serial.file.get(), &info) == 0 && S_ISREG(info.st_mode);
   return serial;
 }
 

@@ -1,7 +1,7 @@
 // --serial: stdio, none, or file=PATH[,limit=SIZE][,truncate=on].
 //
 // A file is appended to: a mistyped path then destroys nothing, and what a guest said before it
-// crashed outlives its restart. Its limit counts all that is in it.
+// crashed outlives its restart. Its limit counts all that is in it, whoever wrote it and whenever.
 #pragma once
 
 #include <string>
@@ -18,6 +18,8 @@ struct SerialOption {
   bool on_stdio = false;
   bool truncates = false;
 
+  // InvalidArgument if the file that is there by this path, which is `what`, is the console's, too.
+  absl::Status CheckIsNot(const char* what, const std::string& path) const;
   // Once all else is in order: empties the file if that is asked for.
   absl::Status Begin() const;
 };

@@ -1,7 +1,12 @@
 #include "tools/trace_file.h"
 
 #include <cerrno>
+#include <ext/stdio_filebuf.h>
+#include <fcntl.h>
+#include <fstream>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/status.h"
 
@@ -22,23 +27,40 @@ bool MayHold(const std::string& path, std::string_view beginning) {
 
 }  // namespace
 
+// O_NONBLOCK: a FIFO that nobody reads must not hold up the start.
 absl::StatusOr<TraceFile> TraceFile::Open(const TraceFormat& format, const std::string& path) {
   if (!MayHold(path, format.beginning)) {
     return BadInput("%s '%s' holds something else, which would be lost; give another file",
                     format.option, path);
   }
-  TraceFile file(format, path);
-  if (file.file_.is_open()) return file;
-  const absl::Status status =
-      ErrnoError(errno, absl::StrFormat("%s cannot write '%s'", format.option, path));
-  return absl::InvalidArgumentError(status.message());
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  UniqueFd fd(open(path.c_str(), kFlags, 0666));
+  if (!fd.valid()) {
+    const int error = errno;
+    const absl::Status status =
+        ErrnoError(error, absl::StrFormat("%s cannot write '%s'", format.option, path),
+                   error == ENXIO ? "start first what reads it" : "");
+    return absl::InvalidArgumentError(status.message());
+  }
+  struct stat info;
+  const bool is_file = fstat(fd.get(), &info) == 0 && S_ISREG(info.st_mode);
+  if (is_file && flock(fd.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return BadInput("%s '%s' is already given to something that runs; give another file",
+                    format.option, path);
+  }
+  return TraceFile(format, path, std::move(fd));
 }
 
-bool TraceFile::Finish(const Logger& log) {
-  file_.flush();
-  if (file_.good()) return true;
-  log.Log(Severity::kError, "%s could not write all of '%s'", option_, path_);
-  return false;
+absl::Status TraceFile::Write(const std::function<void(std::ostream&)>& fill) const {
+  // Whoever reads a pipe may take time; what cannot be cut short, like a pipe, has nothing to lose.
+  fcntl(fd_.get(), F_SETFL, 0);
+  [[maybe_unused]] const int cut = ftruncate(fd_.get(), 0);
+  __gnu_cxx::stdio_filebuf<char> buffer(fcntl(fd_.get(), F_DUPFD_CLOEXEC, 0), std::ios::out);
+  std::ostream stream(&buffer);
+  fill(stream);
+  stream.flush();
+  if (stream.good()) return absl::OkStatus();
+  return absl::DataLossError(absl::StrFormat("%s could not write all of '%s'", option_, path_));
 }
 
 }  // namespace ringside

@@ -1,12 +1,14 @@
-// A file that a run fills at its end. It is made before the machine runs, so that a wrong path is
-// no surprise then.
+// A file that the command fills at its end. It is made before the work begins, so that a wrong path
+// is no surprise then, and what an earlier run left in it stays until there is something to replace
+// it.
 #pragma once
 
-#include <fstream>
+#include <functional>
+#include <ostream>
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/log.h"
+#include "base/fd.h"
 
 namespace ringside {
 
@@ -18,20 +20,21 @@ struct TraceFormat {
 
 class TraceFile {
  public:
-  // InvalidArgument if it cannot be written, or holds anything but such a trace.
+  // InvalidArgument if it cannot be written, holds anything but such a trace, or is another run's
+  // just now.
   static absl::StatusOr<TraceFile> Open(const TraceFormat& format, const std::string& path);
 
-  std::ostream& stream() { return file_; }
-  // Whether all was written; the log tells if not.
-  bool Finish(const Logger& log);
+  const std::string& path() const { return path_; }
+  // `fill` replaces what it holds.
+  absl::Status Write(const std::function<void(std::ostream&)>& fill) const;
 
  private:
-  TraceFile(const TraceFormat& format, std::string path)
-      : option_(format.option), path_(std::move(path)), file_(path_) {}
+  TraceFile(const TraceFormat& format, std::string path, UniqueFd fd)
+      : option_(format.option), path_(std::move(path)), fd_(std::move(fd)) {}
 
   const char* option_;
   std::string path_;
-  std::ofstream file_;
+  UniqueFd fd_;
 };
 
 }  // namespace ringside

@@ -7,9 +7,11 @@
 #include <fcntl.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
+#include "base/size.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -51,11 +53,13 @@ Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread
       input_(ReopenNonBlocking(config.input_fd, O_RDONLY)),
       output_(ReopenNonBlocking(config.output_fd, O_WRONLY)),
       output_never_blocks_(NeverBlocks(output_.get())),
+      patience_(config.detach_key ? timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+                                  : -1),
       serial_(interrupt, *this),
       output_ring_(output_.valid() ? kBufferSize : 0),
-      output_left_(config.output_limit),
       input_watch_(input_.get(), EPOLLIN, [this] { ReadInput(); }),
       output_watch_(output_.get(), EPOLLOUT, [this] { WriteOutput(); }),
+      patience_watch_(patience_.get(), EPOLLIN, [this] { LosePatience(); }),
       pass_input_([this] { PassInput(); }),
       write_output_(
           [this] { output_never_blocks_ ? WriteOutput() : io_thread_.Arm(output_watch_); }) {}
@@ -104,6 +108,7 @@ void Console::WriteOutput() {
     const MutexLock lock(mutex_);
     chunk = std::span(output_ring_)
                 .subspan(output_head_, std::min(output_count_, kBufferSize - output_head_));
+    is_writing_ = !chunk.empty();
   }
   // Outside the lock: the guest only appends behind the chunk. A descriptor that might block after
   // all is given a byte at a time, which it has announced room for.
@@ -115,6 +120,7 @@ void Console::WriteOutput() {
   bool guest_waits = false;
   {
     const MutexLock lock(mutex_);
+    is_writing_ = false;
     written_ += done.written;
     dropped_ += done.dropped;
     output_head_ = (output_head_ + done.written + done.dropped) % kBufferSize;
@@ -129,31 +135,50 @@ void Console::WriteOutput() {
   if (guest_waits) serial_.OutputDrained();
 }
 
-// A file that takes nothing now may take more later, when somebody has made room on its disk; what a
-// pipe says whose reader has gone away is the same each time.
+// By the file's size as it is now: others may write to it, and may cut it short.
+uint64_t Console::OutputRoom() const {
+  struct stat info;
+  if (config_.output_limit == std::numeric_limits<uint64_t>::max() ||
+      fstat(output_.get(), &info) != 0 || !S_ISREG(info.st_mode)) {
+    return std::numeric_limits<uint64_t>::max();
+  }
+  const auto size = static_cast<uint64_t>(info.st_size);
+  return config_.output_limit > size ? config_.output_limit - size : 0;
+}
+
+// A file that takes nothing now may take more later, when somebody has made room in it or on its
+// disk; what a pipe says whose reader has gone away is the same each time.
 ConsoleStatistics Console::Write(std::span<const std::byte> chunk) {
-  if (output_left_ == 0) {
+  const uint64_t room = OutputRoom();
+  if (room == 0) {
     if (!std::exchange(limit_logged_, true)) {
       log_.Log(Severity::kWarning,
-               "console output has reached its limit after %d bytes: the guest's further output is "
-               "lost",
-               config_.output_limit);
+               "%s has reached its limit of %s: what the guest says is lost until it is shorter",
+               OutputName(), FormatSize(config_.output_limit));
     }
     return {.dropped = chunk.size()};
   }
   const ssize_t written =
-      write(output_.get(), chunk.data(), std::min<uint64_t>(chunk.size(), output_left_));
-  if (written >= 0) {
-    output_left_ -= static_cast<uint64_t>(written);
-    return {.written = static_cast<uint64_t>(written)};
-  }
+      write(output_.get(), chunk.data(), std::min<uint64_t>(chunk.size(), room));
+  if (written >= 0) return {.written = static_cast<uint64_t>(written)};
   const int error = errno;
   if (error == EAGAIN || error == EINTR) return {};
   if (!std::exchange(error_logged_, true)) {
-    log_.Log(Severity::kWarning, "%s; the guest's output is lost until it can be written again",
-             Message(ErrnoError(error, "cannot write console output")));
+    if (error == EPIPE) {
+      log_.Log(Severity::kWarning,
+               "%s has lost its reader: what the guest says is lost until there is another",
+               OutputName());
+    } else {
+      log_.Log(Severity::kWarning, "%s; what the guest says is lost until it can be written again",
+               Message(ErrnoError(error, "cannot write " + OutputName())));
+    }
   }
   return {.dropped = chunk.size()};
+}
+
+std::string Console::OutputName() const {
+  if (config_.output_name.empty()) return "console output";
+  return absl::StrFormat("console output '%s'", config_.output_name);
 }
 
 ConsoleStatistics Console::statistics() const {
@@ -169,12 +194,18 @@ size_t Console::Flush(absl::Duration limit) {
   return output_count_;
 }
 
+bool Console::IsWriting() const {
+  const MutexLock lock(mutex_);
+  return is_writing_;
+}
+
 void Console::Stop() {
   Event done;
   Job stop([this, &done] {
     reading_ = false;
     if (input_.valid()) io_thread_.Disarm(input_watch_);
     if (output_.valid()) io_thread_.Disarm(output_watch_);
+    if (patience_.valid()) io_thread_.Disarm(patience_watch_);
     done.Notify();
   });
   io_thread_.Post(stop);
@@ -195,9 +226,17 @@ void Console::ReadInput() {
   if (config_.detach_key.has_value()) {
     end = std::ranges::find(typed, std::byte{*config_.detach_key});
   }
-  input_pending_.insert(input_pending_.end(), typed.begin(), end);
+  KeepInput({typed.begin(), end});
   if (end != typed.end()) config_.detached();
   PassInput();
+}
+
+void Console::KeepInput(std::span<const std::byte> typed) {
+  if (discarding_) {
+    const size_t room = kBufferSize - std::min(kBufferSize, input_pending_.size());
+    typed = typed.first(std::min(typed.size(), room));
+  }
+  input_pending_.insert(input_pending_.end(), typed.begin(), typed.end());
 }
 
 void Console::PassInput() {
@@ -205,7 +244,32 @@ void Console::PassInput() {
   const size_t taken = serial_.Receive(input_pending_);
   input_pending_.erase(input_pending_.begin(),
                        input_pending_.begin() + static_cast<ptrdiff_t>(taken));
-  if (reading_ && input_pending_.size() < kBufferSize) io_thread_.Arm(input_watch_);
+  if (!reading_) return;
+  if (input_pending_.size() < kBufferSize) discarding_ = false;
+  if (input_pending_.size() < kBufferSize || discarding_) {
+    io_thread_.Arm(input_watch_);
+  } else if (patience_.valid()) {
+    WaitForTheGuest();
+  }
+}
+
+// From now on: it has just taken something, or the buffer has just become full.
+void Console::WaitForTheGuest() {
+  const itimerspec once = {.it_interval = {}, .it_value = absl::ToTimespec(kInputPatience)};
+  timerfd_settime(patience_.get(), 0, &once, nullptr);
+  io_thread_.Arm(patience_watch_);
+}
+
+void Console::LosePatience() {
+  uint64_t times = 0;
+  const bool is_over = read(patience_.get(), &times, sizeof times) == sizeof times;
+  if (input_pending_.size() < kBufferSize || !reading_) return;
+  if (!is_over) return io_thread_.Arm(patience_watch_);
+  if (!std::exchange(loss_logged_, true)) {
+    log_.Log(Severity::kWarning, "the guest takes no input: what is typed further is lost to it");
+  }
+  discarding_ = true;
+  io_thread_.Arm(input_watch_);
 }
 
 }  // namespace ringside

@@ -3,8 +3,10 @@
 // Threads: bytes from the guest are taken on vCPU threads into a bounded buffer and written by the
 // I/O thread, so a reader who does not read stalls neither a vCPU nor the machine's end: the
 // guest's transmitter just stays busy. What a file does not take, since its disk is full or it has
-// reached its limit, is dropped and counted, and the log says so once. Input is read by the I/O thread and kept until the port
-// takes it, so that the detach key is found even while the guest does not listen.
+// reached its limit, is dropped and counted, and the log says so once. Input is read by the I/O
+// thread and kept until the port takes it, so that the detach key is found even while the guest
+// does not listen. Whoever types more than is kept has to wait, but where there is a detach key
+// only as long as the guest takes something: else the key would stay behind what nobody reads.
 //
 // Ownership: descriptors stay the embedder's and stay open while the console exists.
 #pragma once
@@ -15,6 +17,8 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -29,9 +33,11 @@
 namespace ringside {
 
 struct ConsoleConfig {
-  int input_fd = -1;   // -1: the guest never receives anything
-  int output_fd = -1;  // -1: what the guest sends is dropped
-  // At most so many bytes are written in all: a guest may never stop talking.
+  int input_fd = -1;        // -1: the guest never receives anything
+  int output_fd = -1;       // -1: what the guest sends is dropped
+  std::string output_name;  // what the log calls it; such as a path
+  // A regular file is made no longer than this: a guest may never stop talking. Those who write to
+  // it at the same moment may each exceed it by what the buffer holds.
   uint64_t output_limit = std::numeric_limits<uint64_t>::max();
   // Typed by the user to leave: is not sent on, but calls `detached` (on the I/O thread).
   std::optional<uint8_t> detach_key;
@@ -41,6 +47,8 @@ struct ConsoleConfig {
 class Console final : private SerialPeer {
  public:
   static constexpr size_t kBufferSize = 64 << 10;  // each way
+  // A guest that takes none of a full buffer for so long loses what is typed from then on.
+  static constexpr absl::Duration kInputPatience = absl::Milliseconds(500);
 
   // `interrupt` and `io_thread` outlive the console, and so does what the log leads to.
   Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread,
@@ -54,6 +62,10 @@ class Console final : private SerialPeer {
   bool spoken() const { return spoken_.load(std::memory_order_relaxed); }
   // Waits until all output is written, or for `limit` at most; returns the bytes still unwritten.
   size_t Flush(absl::Duration limit);
+  // Whether a write has not come back yet. Any thread.
+  bool IsWriting() const;
+  // For a line of the log. "console output", and its name if it has one.
+  std::string OutputName() const;
   // Any thread.
   ConsoleStatistics statistics() const;
   // Lets go of the descriptors. Blocks until the I/O thread has done so.
@@ -85,8 +97,13 @@ class Console final : private SerialPeer {
 
   // On the I/O thread.
   void ReadInput();
+  void KeepInput(std::span<const std::byte> typed);
   void PassInput();
+  void WaitForTheGuest();
+  void LosePatience();
   void WriteOutput();
+  // How many bytes more the output may get.
+  uint64_t OutputRoom() const;
   // Of the bytes at the chunk's beginning, how many are written, and how many have to be dropped.
   ConsoleStatistics Write(std::span<const std::byte> chunk);
 
@@ -99,6 +116,7 @@ class Console final : private SerialPeer {
   const UniqueFd input_;
   const UniqueFd output_;
   const bool output_never_blocks_;
+  const UniqueFd patience_;  // a timer, where there is a detach key
   Serial serial_;
 
   std::atomic<bool> spoken_{false};
@@ -111,17 +129,20 @@ class Console final : private SerialPeer {
   bool guest_waits_ ABSL_GUARDED_BY(mutex_) = false;
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
 
-  // The I/O thread's own: how much may still be written, and what the log has been told.
-  uint64_t output_left_;
+  // The I/O thread's own: what the log has been told.
   bool limit_logged_ = false;
   bool error_logged_ = false;
+  bool loss_logged_ = false;
   // Likewise: input that the port has not taken yet.
   std::vector<std::byte> input_pending_;
-  bool reading_ = true;  // until end of file or Stop
+  bool reading_ = true;      // until end of file or Stop
+  bool discarding_ = false;  // what input_pending_ has no room for; the detach key is looked for
 
   Watch input_watch_;
   Watch output_watch_;
+  Watch patience_watch_;
   Job pass_input_;
   Job write_output_;
 };

@@ -17,8 +17,9 @@ namespace ringside {
 namespace {
 
 constexpr absl::Duration kMaxHaltPoll = absl::Seconds(1);
-constexpr absl::Duration kFlushLimit = absl::Seconds(2);
-constexpr uint32_t kRngClassCode = 0x00ff00;  // none that fits
+constexpr absl::Duration kConsolePatience = absl::Seconds(1);
+constexpr absl::Duration kFlushLimit = absl::Seconds(2);  // that included
+constexpr uint32_t kRngClassCode = 0x00ff00;              // none that fits
 
 absl::Status CheckCpus(uint32_t cpus, const Kvm& kvm) {
   const auto most = std::min<uint32_t>(Machine::kMaxCpus, static_cast<uint32_t>(kvm.max_vcpus()));
@@ -214,23 +215,32 @@ const MachineEnd& Machine::Wait() {
   // First: they write into memory that nobody else can keep them from.
   assigned_.LeaveBus();
   for (const auto& vcpu : vcpus_) vcpu->Join();
-  StopPciDevices();
-  if (console_ != nullptr && !std::exchange(flushed_, true)) {
-    if (const size_t unwritten = console_->Flush(kFlushLimit); unwritten > 0) {
-      log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
-    }
-    if (const uint64_t dropped = console_->statistics().dropped; dropped > 0) {
-      log_.Log(Severity::kWarning, "%d bytes of console output were dropped", dropped);
-    }
-  }
+  if (disks_ != nullptr) disks_->Stop();
+  // Before the devices on its thread, which would wait in silence for what holds that.
+  if (console_ != nullptr && !std::exchange(flushed_, true)) FlushConsole();
+  for (const Plugged& plugged : plugged_) plugged.pci->transport().ResetAndWait();
+  assigned_.Stop();
   const MutexLock lock(mutex_);
   return *end_;
 }
 
-void Machine::StopPciDevices() {
-  if (disks_ != nullptr) disks_->Stop();
-  for (const Plugged& plugged : plugged_) plugged.pci->transport().ResetAndWait();
-  assigned_.Stop();
+void Machine::FlushConsole() {
+  size_t unwritten = console_->Flush(kConsolePatience);
+  if (unwritten > 0 && console_->IsWriting()) {
+    log_.Log(Severity::kWarning,
+             "%s: its storage does not take what the guest has said; the machine ends when it "
+             "does (is the file system frozen, or the storage gone?)",
+             console_->OutputName());
+  }
+  do {
+    unwritten = console_->Flush(kFlushLimit - kConsolePatience);
+  } while (unwritten > 0 && console_->IsWriting());
+  if (unwritten > 0) {
+    log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
+  }
+  if (const uint64_t dropped = console_->statistics().dropped; dropped > 0) {
+    log_.Log(Severity::kWarning, "%d bytes of console output were dropped", dropped);
+  }
 }
 
 MachineStatistics Machine::Statistics() {

@@ -140,7 +140,7 @@ class Machine {
   absl::Status AddDevices();
   absl::Status AddPciDevices();
   absl::Status Plug(std::string name, uint32_t class_code, std::unique_ptr<VirtioDevice> device);
-  void StopPciDevices();
+  void FlushConsole();
   absl::Status LoadGuest(const ImageFile& kernel, const ImageFile* initrd);
   void End(MachineEnd end);
 

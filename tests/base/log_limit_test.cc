@@ -54,7 +54,7 @@ TEST(LogLimitTest, SaysSoInTheLine) {
   for (int i = 0; i < 5; ++i) limit.Log(Severity::kWarning, "line %d", i);
   ASSERT_EQ(log.lines().size(), 2u);
   EXPECT_EQ(log.lines()[0], "line 0");
-  EXPECT_EQ(log.lines()[1], "line 1 (no more of these are logged for a minute)");
+  EXPECT_EQ(log.lines()[1], "line 1 (no more of these than one a minute from now on)");
 }
 
 }  // namespace

@@ -212,8 +212,10 @@ TEST_F(NvmeFaultTest, AControllerThatIsGoneFailsEverything) {
   Start();
   model_->Add({.kind = Kind::kGone, .skip = 10});
   EXPECT_EQ(WriteAll(), kWrites - 10);
-  EXPECT_TRUE(Logged("gone"));
   EXPECT_EQ(Write(), -EIO);
+  const std::string name = testing::NvmeModelConfig().name;
+  EXPECT_TRUE(Logged(name + " is gone: its disks fail from now on"));
+  EXPECT_FALSE(Logged(name + ": " + name));
   const auto another = Open(1);
   EXPECT_FALSE(another->status().ok());
 }
@@ -389,8 +391,8 @@ TEST_F(NvmeFaultTest, AControllerThatNeverTakesItsQueuesIsGivenUp) {
 TEST_F(NvmeFaultTest, AControllerThatCannotBeBroughtUpIsAnError) {
   MakeModel({.timeout = 1});
   model_->SetReady(NvmeModelReady::kNeverSet);
-  const auto controller = CreateNvmeController(attachment_->Connect().value(),
-                                               {.timeout = timeout_}, Logger(&log_));
+  const auto controller =
+      CreateNvmeController(attachment_->Connect().value(), {.timeout = timeout_}, Logger(&log_));
   EXPECT_TRUE(absl::IsDeadlineExceeded(controller.status())) << controller.status();
   Disconnect();
   EXPECT_NE(model_->Attach(), nullptr);

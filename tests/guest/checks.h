@@ -40,6 +40,9 @@ void CheckRecords(uint64_t seed, uint64_t required);
 // assigned_checks.cc
 void CheckAssigned();
 
+// entropy_checks.cc
+void CheckEntropy();
+
 // hostile_checks.cc
 void CheckHostile(std::string_view name);
 

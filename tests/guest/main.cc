@@ -18,6 +18,7 @@
 //   records=1   writes numbered records (record.h) with flushes between them to the first writable
 //               disk until it is full; "durable K" says that all up to K are acknowledged
 //   check-records=1  counts the whole records there; those from 0 to durable=K must be
+//   entropy=1   takes random bytes from the virtio entropy device, and leaves that in use
 //   assigned=1  uses the PCI device of tests/support/fake_pci_device.h, given to it whole
 //   hostile=NAME  breaks the rules on the first disk, one on PCI (hostile_checks.cc), then uses it
 //               as it should; NAME may be "all"
@@ -58,6 +59,7 @@ void RunChecks(const CommandLine& command_line) {
   if (command_line.IsOn("cpuid")) SayCpuid();
   const uint64_t processors = command_line.GetNumber("smp", 0);
   if (processors > 0) CheckProcessors(processors);
+  if (command_line.IsOn("entropy")) CheckEntropy();
   const uint64_t seed = command_line.GetNumber("seed", 1);
   if (command_line.IsOn("disk")) CheckDisks(seed);
   const uint64_t queues = command_line.GetNumber("queue-check", 0);

@@ -3,6 +3,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -10,6 +11,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -39,6 +41,8 @@ int Reap(pid_t pid, absl::Duration limit) {
 }
 
 [[noreturn]] void Execute(const std::vector<std::string>& command) {
+  // What whoever runs the tests ignores, as nohup does, a program ignores only if a test has it so.
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) signal(number, SIG_DFL);
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);
@@ -69,6 +73,42 @@ ProcessResult RunProcess(const std::vector<std::string>& command) {
   result.output = ReadAll(output.get());
   result.errors = ReadAll(errors.get());
   return result;
+}
+
+ChildProcess::ChildProcess(const std::vector<std::string>& command, int in, int out, int err) {
+  pid_ = fork();
+  if (pid_ != 0) return;
+  const int given[] = {in, out, err};
+  int copies[3];  // beyond the three places, which may be each other's
+  for (int i = 0; i < 3; ++i) copies[i] = given[i] < 0 ? -1 : fcntl(given[i], F_DUPFD_CLOEXEC, 3);
+  for (int i = 0; i < 3; ++i) copies[i] < 0 ? close(i) : dup2(copies[i], i);
+  Execute(command);
+}
+
+ChildProcess::~ChildProcess() {
+  if (pid_ < 0) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+void ChildProcess::Signal(int signal) const {
+  kill(pid_, signal);
+}
+
+int ChildProcess::Wait() {
+  return Reap(std::exchange(pid_, -1), absl::Seconds(10));
+}
+
+std::vector<std::string> ChildProcess::Threads() const {
+  std::vector<std::string> names;
+  std::error_code error;  // a thread may end meanwhile
+  const std::filesystem::directory_iterator tasks(absl::StrCat("/proc/", pid_, "/task"), error);
+  for (const auto& task : tasks) {
+    std::ifstream file(task.path() / "comm");
+    std::string name;
+    if (std::getline(file, name)) names.push_back(name);
+  }
+  return names;
 }
 
 TerminalProcess::TerminalProcess(const std::vector<std::string>& command)

@@ -19,6 +19,25 @@ struct ProcessResult {
 // Standard input is /dev/null. Kills the program after 30 seconds.
 ProcessResult RunProcess(const std::vector<std::string>& command);
 
+// A program with three descriptors of the test's own as standard input, output and error output;
+// -1: it has none.
+class ChildProcess {
+ public:
+  ChildProcess(const std::vector<std::string>& command, int in, int out, int err);
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  void Signal(int signal) const;
+  // Waits for the end, at most ten seconds. Exit code, or 128 + signal.
+  int Wait();
+  // The names of its threads; none once it is over.
+  std::vector<std::string> Threads() const;
+
+ private:
+  pid_t pid_ = -1;
+};
+
 // A program whose standard input, output and error output are a terminal of its own.
 class TerminalProcess {
  public:

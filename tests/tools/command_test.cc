@@ -212,8 +212,8 @@ TEST(ExitCodeTest, TellsHowTheGuestEnded) {
 }
 
 ProcessResult RunWithSerial(const std::string& serial) {
-  return Ringside({"run", "--kernel", kGuest, "--cmdline", "end=poweroff", "--serial", serial,
-                   "--stats"});
+  return Ringside(
+      {"run", "--kernel", kGuest, "--cmdline", "end=poweroff", "--serial", serial, "--stats"});
 }
 
 TEST(ConsoleOptionTest, OutputGoesToAFileOrNowhere) {
@@ -240,7 +240,8 @@ TEST(ConsoleOptionTest, AFileDoesNotGrowBeyondItsLimitWhoeverWroteItAndItIsSaid)
   const ProcessResult result = RunWithSerial("file=" + path + ",limit=1K");
   EXPECT_EQ(result.status, 0);
   EXPECT_EQ(ReadFile(path), std::string(1000, 'x') + "guest: entry=pvh cpl=3 c");
-  EXPECT_THAT(result.errors, HasSubstr("reached its limit after 24 bytes"));
+  EXPECT_THAT(result.errors,
+              HasSubstr("console output '" + path + "' has reached its limit of 1K: "));
   EXPECT_THAT(result.errors, HasSubstr(" bytes of console output were dropped\n"));
   EXPECT_THAT(result.errors,
               ::testing::ContainsRegex("console: 24 bytes written, 0 waiting for their reader, "
@@ -265,8 +266,10 @@ TEST(ConsoleOptionTest, AFullDiskIsSaidOnceAndHoldsNobody) {
   SKIP_WITHOUT_KVM();
   const ProcessResult result = RunWithSerial("file=/dev/full");
   EXPECT_EQ(result.status, 0);
-  EXPECT_THAT(result.errors,
-              StartsWith("ringside: warning: cannot write console output: No space left on device"));
+  EXPECT_THAT(
+      result.errors,
+      StartsWith("ringside: warning: cannot write console output '/dev/full': No space left on "
+                 "device; "));
   EXPECT_EQ(std::ranges::count(result.errors.substr(0, result.errors.find("console: ")), '\n'), 2)
       << result.errors;
 }

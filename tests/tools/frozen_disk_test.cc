@@ -1,5 +1,6 @@
-// `ringside run` asked to end while its disk's file system is frozen: the kernel has begun writes
-// that nobody can cancel, and holds whoever made them until the thaw.
+// `ringside run` asked to end while the file system of its disk, or of its console's file, is
+// frozen: the kernel has begun writes that nobody can cancel, and holds whoever made them until the
+// thaw.
 //
 // The file system is real, on a loop device over a file in memory, and mounted in a mount namespace
 // of the test's own, so nothing is left of it. It needs root; without, it is skipped.
@@ -11,6 +12,7 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <iterator>
 #include <linux/fs.h>
 #include <memory>
 #include <sched.h>
@@ -19,6 +21,7 @@
 #include <sys/mount.h>
 #include <unistd.h>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/guest/record.h"
@@ -26,6 +29,7 @@
 #include "tests/support/subprocess.h"
 #include "tests/support/test_disk.h"
 #include "tests/support/test_machine.h"
+#include "tests/support/wait.h"
 
 namespace ringside {
 namespace {
@@ -159,6 +163,37 @@ INSTANTIATE_TEST_SUITE_P(, FrozenDiskTest,
                                            Way{"Native", "aio=native,cache=none"},
                                            Way{"Threads", "aio=threads,cache=none"}),
                          [](const auto& info) { return info.param.name; });
+
+// The guest, whose disk is none, says what it has written for ever. Its entropy device is in use
+// and served by the console's thread, which does not come back: its reset would be waited for in
+// silence.
+TEST(FrozenConsoleTest, TheFirstSignalSaysWhichFileIsWaitedForAndTheThawEndsIt) {
+  SKIP_WITHOUT_KVM();
+  std::string why;
+  const std::unique_ptr<FreezableDirectory> directory = FreezableDirectory::Make(why);
+  if (directory == nullptr) GTEST_SKIP() << why;
+  const std::string path = directory->path() + "/console";
+  TerminalProcess process({RINGSIDE_COMMAND, "run", "--kernel", RINGSIDE_GUEST_ELF, "--memory",
+                           "16M", "--disk", "type=null,size=1T", "--cmdline", "entropy=1 records=1",
+                           "--serial", "file=" + path});
+  const absl::Cleanup thaw = [&] { directory->Thaw(); };  // before what it holds is killed
+  const auto content = [&] {
+    std::ifstream file(path);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  ASSERT_TRUE(testing::SpinUntil([&] { return content().find("durable") != std::string::npos; }))
+      << process.output();
+  ASSERT_THAT(content(), HasSubstr("guest: entropy ok"));
+  ASSERT_TRUE(directory->Freeze());
+  const size_t before = content().size();
+  process.Signal(SIGTERM);
+  ASSERT_TRUE(process.WaitFor("does not take what the guest has said")) << process.output();
+  EXPECT_THAT(process.output(), HasSubstr("console output '" + path + "': its storage"));
+  EXPECT_EQ(content().size(), before);
+  directory->Thaw();
+  EXPECT_EQ(process.Wait(), 128 + SIGTERM) << process.output();
+  EXPECT_GT(content().size(), before) << "its last words are lost";
+}
 
 }  // namespace
 }  // namespace ringside

@@ -5,7 +5,11 @@ import contextlib
 import importlib.machinery
 import importlib.util
 import io
+import os
+import shutil
+import subprocess
 import tempfile
+import time
 import types
 import unittest
 from pathlib import Path
@@ -138,6 +142,65 @@ class TheList(unittest.TestCase):
         errors = io.StringIO()
         with contextlib.redirect_stderr(errors):
             self.assertTrue(mutate.check(mutate.load(mutate.MUTANTS)), errors.getvalue())
+
+
+CMAKE = "#!/bin/sh\nmkdir -p build/release && : >build/release/build.ninja\n"
+# With the mutant it does not end.
+CTEST = """#!/bin/sh
+[ "$(cat product)" != bad ] || { echo $$ >started; exec sleep 60; }
+"""
+LIST = """[[mutant]]
+name = "it"
+file = "product"
+old = "good"
+new = "bad"
+ctest = "it"
+"""
+
+
+class Ending(unittest.TestCase):
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = Path(directory.name)
+        self.copy = self.root / "build/mutate/0"
+        (self.root / "tools").mkdir()
+        (self.root / "bin").mkdir()
+        shutil.copy(_PROGRAM, self.root / "tools/mutate")
+        (self.root / "tools/mutants.toml").write_text(LIST)
+        (self.root / "product").write_text("good\n")
+        (self.root / ".gitignore").write_text("build\n")
+        for name, text in (("cmake", CMAKE), ("ctest", CTEST)):
+            (self.root / "bin" / name).write_text(text)
+            (self.root / "bin" / name).chmod(0o755)
+        subprocess.run(["git", "init", "-q", self.root], check=True)
+
+    def start(self):
+        environment = os.environ | {"PATH": f"{self.root}/bin:{os.environ['PATH']}"}
+        process = subprocess.Popen([self.root / "tools/mutate"], env=environment, text=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        for cleanup in (process.stderr.close, process.wait, process.terminate):  # the last first
+            self.addCleanup(cleanup)
+        return process
+
+    def test_ended_by_a_signal_it_mends_what_is_broken_and_ends_what_it_started(self):
+        process = self.start()
+        started = self.copy / "started"
+        for _ in range(1000):
+            if started.exists() and started.read_text():
+                break
+            time.sleep(0.01)
+        self.assertEqual((self.copy / "product").read_text(), "bad\n")
+        second = self.start()
+        _, errors = second.communicate(timeout=10)
+        self.assertEqual(second.returncode, 2)
+        self.assertIn("another tools/mutate is at work", errors)
+        process.terminate()
+        process.communicate(timeout=10)
+        self.assertEqual(process.returncode, 130)
+        self.assertEqual((self.copy / "product").read_text(), "good\n")
+        with self.assertRaises(ProcessLookupError):
+            os.kill(int(started.read_text()), 0)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """What tools/test says at its end."""
 
+import os
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -70,6 +72,48 @@ class Run(unittest.TestCase):
     def test_success(self):
         status, lines = self.summary(lab_xml='<testsuite><testcase name="a" status="run"/></testsuite>')
         self.assertEqual((status, lines[-1]), (0, "1 passed, 0 failed, 0 skipped"))
+
+
+PACKAGES = """packages_build= packages_lab= packages_test=
+check_system() { :; }
+install_packages() { :; }
+"""
+# Stands for cmake, ctest, tools/lab and tools/tidy: LACKS names the one that fails.
+TOOL = """#!/bin/sh
+[ "$(basename "$0")" != "$LACKS" ] || exit 1
+echo "$0"
+while [ $# -gt 0 ]; do
+    [ "$1" != --output-junit ] || echo '<testsuite><testcase name="a" status="run"/></testsuite>' >"$2"
+    shift
+done
+"""
+
+
+class Stages(unittest.TestCase):
+    def lines_without(self, lacks):
+        with tempfile.TemporaryDirectory() as directory:
+            root = Path(directory)
+            for name in ("bin", "tools", "build"):
+                (root / name).mkdir()
+            for name in ("test", "test_summary.py"):
+                shutil.copy(_PROGRAM.parent / name, root / "tools")
+            (root / "tools/packages.sh").write_text(PACKAGES)
+            for name in ("bin/cmake", "bin/ctest", "tools/lab", "tools/tidy"):
+                (root / name).write_text(TOOL)
+                (root / name).chmod(0o755)
+            environment = os.environ | {"LACKS": lacks, "PATH": f"{root}/bin:{os.environ['PATH']}"}
+            done = subprocess.run([root / "tools/test"], env=environment, capture_output=True,
+                                  text=True, check=False)
+        self.assertEqual(done.returncode, 1 if lacks else 0, done.stderr)
+        return done.stdout.splitlines()
+
+    def test_without_the_lab_the_rest_is_run_and_added_up(self):
+        lines = self.lines_without("lab")
+        self.assertIn("FAILED: lab download: failed as a whole, see the log above", lines)
+        self.assertEqual(lines[-1], "3 passed, 1 failed, 0 skipped")
+
+    def test_with_it_there_is_one_stage_more(self):
+        self.assertEqual(self.lines_without("")[-1], "4 passed, 0 failed, 0 skipped")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
 #include <sys/socket.h>
@@ -209,6 +210,26 @@ TEST_F(ConsoleDetach, TheKeyIsFoundBehindInputThatTheGuestHasNotTaken) {
   LetTurn(*io_thread_);
   Type("\x1d");
   EXPECT_TRUE(WaitForDetach());
+}
+
+// More than console and pipe hold together, as a paste by mistake may be.
+TEST_F(ConsoleDetach, TheKeyIsFoundBehindMoreThanIsKeptForAGuestThatReadsNothing) {
+  std::thread typist([&] { Type(Text(Console::kBufferSize * 4) + "\x1d"); });
+  EXPECT_TRUE(WaitForDetach());
+  typist.join();
+  EXPECT_THAT(log_.lines(), ::testing::ElementsAre(::testing::HasSubstr("takes no input")));
+  // What was kept for it is its own; and once it takes something nothing is lost to it any more.
+  guest_->Listen();
+  EXPECT_TRUE(guest_->Receive(Console::kBufferSize) == Text(Console::kBufferSize));
+  Type("!");
+  std::string rest;
+  while (rest.size() < 300 && !rest.ends_with("!")) rest += guest_->Receive(1);
+  EXPECT_THAT(rest, ::testing::EndsWith("!"));
+  const std::string text = Text(Console::kBufferSize * 2);
+  typist = std::thread([&] { Type(text); });
+  EXPECT_TRUE(guest_->Receive(text.size()) == text);
+  typist.join();
+  EXPECT_EQ(log_.lines().size(), 1u);
 }
 
 TEST_F(ConsoleDetach, IsReportedOnTheIoThread) {

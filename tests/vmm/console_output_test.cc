@@ -198,7 +198,7 @@ TEST_F(ConsoleOutputTo, WhatCanBeWrittenAgainIs) {
   EXPECT_EQ(console_->Flush(kWaitLimit), 0u);
   EXPECT_EQ(console_->statistics().dropped, 17u);
   EXPECT_EQ(console_->statistics().written, 5u);
-  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("Broken pipe")));
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("console output has lost its reader")));
 }
 
 TEST_F(ConsoleOutputTo, AFileGetsNoMoreThanItsLimitAndTheGuestGoesOn) {
@@ -211,10 +211,36 @@ TEST_F(ConsoleOutputTo, AFileGetsNoMoreThanItsLimitAndTheGuestGoesOn) {
   EXPECT_TRUE(guest_->TransmitterEmpty());
   lseek(file.get(), 0, SEEK_SET);
   EXPECT_TRUE(ReadExactly(file.get(), text.size()) == text.substr(0, kLimit));
-  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("has reached its limit after 66313 bytes")));
+  EXPECT_THAT(log_.lines(),
+              ElementsAre(HasSubstr("console output has reached its limit of 66313: ")));
   const ConsoleStatistics statistics = console_->statistics();
   EXPECT_EQ(statistics.written, kLimit);
   EXPECT_EQ(statistics.dropped, text.size() - kLimit);
+}
+
+// Several machines may write to one file, and logrotate's copytruncate cuts it short.
+TEST_F(ConsoleOutputTo, TheLimitIsOfTheFileAsItIsWhoeverWritesToIt) {
+  const TempDirectory directory;
+  const int flags = O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC;
+  const UniqueFd file(Must(open((directory / "log").c_str(), flags, 0600), "open"));
+  Open({.output_fd = file.get(), .output_name = "log", .output_limit = 10});
+  const auto say = [&](std::string_view text) {
+    BoundedEvent sent;
+    TaskOf together([&] { sent.WaitOrAbort(); });  // so that it is written in one go
+    io_thread_->Post(together);
+    EXPECT_TRUE(guest_->Send(text));
+    sent.Notify();
+    EXPECT_EQ(console_->Flush(kWaitLimit), 0u);
+    std::string content(100, '\0');
+    content.resize(static_cast<size_t>(pread(file.get(), content.data(), content.size(), 0)));
+    return content;
+  };
+  EXPECT_EQ(say("one"), "one");
+  WriteAll(file.get(), "OTHER");
+  EXPECT_EQ(say("two"), "oneOTHERtw");
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("'log' has reached its limit of 10: ")));
+  Must(ftruncate(file.get(), 0), "ftruncate");
+  EXPECT_EQ(say("three"), "three");
 }
 
 TEST_F(ConsoleOutputTo, AllOfWhatAGuestSendsIsWrittenWaitingOrDropped) {

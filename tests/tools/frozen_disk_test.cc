@@ -36,7 +36,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr uint64_t kDiskSize = 4 << 20;
+constexpr uint64_t kDiskSize = 200 << 20;
 
 bool Shell(const std::string& command) {
   return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
@@ -76,7 +76,7 @@ class FreezableDirectory {
  private:
   FreezableDirectory() { std::filesystem::create_directory(path()); }
 
-  const testing::TempFile image_{64 << 20};
+  const testing::TempFile image_{256 << 20};
   const testing::TempDirectory directory_;
   UniqueFd fd_;
   bool frozen_ = false;
@@ -98,7 +98,7 @@ class FrozenDiskTest : public ::testing::TestWithParam<Way> {
     testing::Must(posix_fallocate(fd, 0, kDiskSize), "posix_fallocate");
     fsync(fd);
     close(fd);
-    // Its writes never end, so one is under way whenever the file system is frozen.
+    // Its writes take seconds, so one is under way whenever the file system is frozen.
     process_ = std::make_unique<TerminalProcess>(std::vector<std::string>{
         RINGSIDE_COMMAND, "run", "--kernel", RINGSIDE_GUEST_ELF, "--memory", "16M", "--disk",
         absl::StrCat("path=", Disk(), ",", GetParam().options), "--cmdline", "records=1 seed=7"});

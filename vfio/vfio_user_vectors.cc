@@ -56,25 +56,32 @@ absl::Status VfioUserVectors::Set(std::span<const int> eventfds) {
     if (fd >= 0 && !copies.back().valid()) return ErrnoError(errno, "cannot keep an interrupt");
   }
   {
+    // In one go: a server that is told between the two would be told the same once more.
     const MutexLock lock(mutex_);
     eventfds_.swap(copies);
     taken_.assign(eventfds_.size(), 0);
+    if (down_) return absl::OkStatus();
+    Forget();
   }
-  return Restore();
+  return Settle();
 }
 
 absl::Status VfioUserVectors::Restore() {
   {
     const MutexLock lock(mutex_);
     if (down_) return absl::OkStatus();
-    for (uint32_t i = 0; i < count_; ++i) {
-      if (vectors_[i].held != Held::kNothing) vectors_[i].held = Held::kForgotten;
-    }
-    enabled_.reset();
-    refused_ = false;
-    if (under_way_) under_way_->is_stale = true;
+    Forget();
   }
   return Settle();
+}
+
+void VfioUserVectors::Forget() {
+  for (uint32_t i = 0; i < count_; ++i) {
+    if (vectors_[i].held != Held::kNothing) vectors_[i].held = Held::kForgotten;
+  }
+  enabled_.reset();
+  refused_ = false;
+  if (under_way_) under_way_->is_stale = true;
 }
 
 absl::Status VfioUserVectors::Settle() {

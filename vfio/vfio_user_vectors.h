@@ -109,6 +109,8 @@ class VfioUserVectors {
     bool is_stale = false;  // something else is wanted since
   };
 
+  // All is to be told anew.
+  void Forget() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Settle();
   void Tell(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What is wished, or was before a masking that is too young to be told.

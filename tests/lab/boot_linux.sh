@@ -10,18 +10,22 @@ ringside=$1 initrd=$2
 shift 2
 . "$(dirname "$0")/common.sh"
 
+# ask NAME COMMAND: the guest's shell is to print "NAME=" and what COMMAND prints. A question at a
+# time: the echo of one that is typed ahead would stand in the middle of an answer.
+ask() {
+    type_line "echo \"$1=\$($2)\""
+    wait_for_value "$1" 20 || fail "the shell does not answer: $1"
+}
+
 run_guest() {
     if start_until 'ringside# ' $ringside run --kernel "$kernel" --initrd "$initrd" \
         --entry "$entry" --cpus "$cpus" --memory "${memory}M"; then
-        cat >&3 <<'EOF'
-echo "cpus=$(nproc)"; echo "memory=$(awk '/MemTotal/ {print int($2 / 1024)}' /proc/meminfo)"
-echo "clock=$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)"
-echo "serial_interrupts=$(awk '/ttyS0/ {n = $2 + $3; print n}' /proc/interrupts)"
-dmesg -r | grep '^<[0-4]>'
-echo "said=all"
-EOF
-        wait_for 'said=all' 20 || fail "the shell did not answer"
-        printf '%s\n' "$end" >&3
+        ask cpus nproc
+        ask memory "awk '/MemTotal/ {print int(\$2 / 1024)}' /proc/meminfo"
+        ask clock 'cat /sys/devices/system/clocksource/clocksource0/current_clocksource'
+        ask serial_interrupts "awk '/ttyS0/ {print \$2 + \$3}' /proc/interrupts"
+        ask warnings "dmesg -r | grep '^<[0-4]>' >&2; echo all"
+        type_line "$end"
         finish
     else
         fail "no prompt"

@@ -7,10 +7,11 @@ fail() {
     failures=$((failures + 1))
 }
 
-# wait_for TEXT SECONDS: until the console holds TEXT; no longer than the VMM runs.
-wait_for() {
-    tenths=$(($2 * 10))
-    until grep -qF -- "$1" "$work/console"; do
+# wait_until SECONDS CONDITION...: no longer than the VMM runs.
+wait_until() {
+    tenths=$(($1 * 10))
+    shift
+    until "$@"; do
         tenths=$((tenths - 1))
         [ $tenths -gt 0 ] && kill -0 $pid 2>/dev/null || return 1
         sleep 0.1
@@ -19,6 +20,12 @@ wait_for() {
 
 # value NAME: what the guest printed as "NAME=...".
 value() { sed -n "s/^$1=\([^ ]*\).*/\1/p" "$work/console" | tr -d '\r'; }
+
+# wait_for TEXT SECONDS: until the console holds TEXT.
+wait_for() { wait_until "$2" grep -qF -- "$1" "$work/console"; }
+
+# wait_for_value NAME SECONDS: until the guest has printed it to the end of its line.
+wait_for_value() { wait_until "$2" grep -q "^$1=.*$(printf '\r')" "$work/console"; }
 
 # Of the lines of 'dmesg -r', the warnings, less those that the lab's emulated CPU causes under any
 # VMM (QEMU in the same place shows the same): no IBPB microcode, an XSAVE area whose size does not
@@ -45,6 +52,9 @@ start() {
     exec 3>"$work/keyboard"
 }
 
+# type_line LINE: in a subshell, since SIGPIPE ends it when the VMM is gone.
+type_line() { (printf '%s\n' "$1" >&3); }
+
 # finish [SECONDS]: the exit code, in $code; a guest that is still there after that time is ended.
 finish() {
     tenths=$((${1:-60} * 10))
@@ -65,11 +75,11 @@ finish() {
 # VMM's own.
 start_tries=3 start_seconds=45
 start_until() {
-    text=$1
+    text=$1 started=no
     shift
     for try in $(seq $start_tries); do
         start "$@"
-        wait_for "$text" $start_seconds && return 0
+        wait_for "$text" $start_seconds && started=yes && return 0
         kill $pid 2>/dev/null
         finish
         echo "try $try: no '$text', exit code $code, the console ends with"
@@ -80,15 +90,21 @@ start_until() {
 }
 
 # to_the_end FUNCTION...: one that starts a guest and ends with finish. The emulator's fault strikes
-# after TEXT too: a guest that triple-faults or hangs is tried once more, and that is reported. What
-# the second try does is checked in full, so a VMM that loses interrupts or writes where it must not
-# does not get through.
+# after TEXT too: a guest that triple-faults, panics or hangs is tried three times, and each try is
+# reported. What the last try does is checked in full, so a VMM that loses interrupts or writes where
+# it must not does not get through.
 to_the_end() {
-    failures_before=$failures hung=no
-    "$@"
-    [ $hung = yes ] || { [ "$code" = 4 ] && grep -q 'triple fault' "$work/console"; } || return 0
-    echo "try again: exit code $code, hung: $hung, the console ends with"
-    tail -n 3 "$work/console"
-    failures=$failures_before
-    "$@"
+    failures_before=$failures
+    for attempt in $(seq $start_tries); do
+        failures=$failures_before hung=no
+        "$@"
+        [ $started = yes ] && is_emulators_fault || return 0
+        echo "attempt $attempt: exit code $code, hung: $hung, the console ends with"
+        tail -n 3 "$work/console"
+    done
+}
+
+is_emulators_fault() {
+    [ $hung = yes ] || grep -q 'Kernel panic' "$work/console" ||
+        { [ "$code" = 4 ] && grep -q 'triple fault' "$work/console"; }
 }

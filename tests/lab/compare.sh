@@ -39,7 +39,7 @@ measure() {
     for moment in begin end; do
         wait_for "$moment=$1;" 60 || return
         sample "$out/$1.$moment"
-        echo >&3
+        type_line ""
         # Looking at the console takes CPU time from the guest.
         [ $moment = end ] || sleep "$job_seconds"
     done

@@ -1,10 +1,13 @@
 #include "base/fd.h"
 
 #include <cerrno>
+#include <fstream>
+#include <string>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -31,6 +34,15 @@ uint64_t EventFd::Clear() const {
   uint64_t count = 0;
   const iovec vector = {.iov_base = &count, .iov_len = sizeof count};
   return preadv2(fd_.get(), &vector, 1, -1, RWF_NOWAIT) == sizeof count ? count : 0;
+}
+
+uint64_t EventFd::count() const {
+  std::ifstream info(absl::StrFormat("/proc/self/fdinfo/%d", fd_.get()));
+  for (std::string key; info >> key;) {
+    uint64_t count = 0;
+    if (key == "eventfd-count:" && info >> std::hex >> count) return count;
+  }
+  return 0;
 }
 
 }  // namespace ringside

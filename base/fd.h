@@ -39,6 +39,9 @@ class EventFd {
   void Signal() const;
   // Takes the counter back to zero and returns what it was.
   uint64_t Clear() const;
+  // What it is, as the kernel shows it (proc_pid_fdinfo(5)): taking it would also take the wake-up
+  // from whoever waits for it. 0 where there is no /proc.
+  uint64_t count() const;
 
  private:
   explicit EventFd(UniqueFd fd) : fd_(std::move(fd)) {}

@@ -26,8 +26,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint32_t kScsiClass = 0x010000;  // as the disks of Ringside
-
 struct Options {
   std::string kernel;
   std::string file;
@@ -125,10 +123,9 @@ absl::StatusOr<MachineEnd> Run(const Options& options, LogSink& log) {
   CeilingCounts counts;
   const CeilingDevice::Config device = {
       .engine = engine, .fd = disk.fd.get(), .size = disk.size, .queues = options.queues};
-  config.devices = {
-      {.name = "ceiling", .class_code = kScsiClass, .create = [&](const GuestMemory& memory) {
-         return CeilingDevice::Create(memory, device, counts);
-       }}};
+  config.devices = {{.name = "ceiling", .create = [&](const DeviceContext& context) {
+                       return CeilingDevice::Create(context.memory, device, counts);
+                     }}};
   RINGSIDE_ASSIGN_OR_RETURN(const std::unique_ptr<Machine> machine, Machine::Create(config));
   RINGSIDE_RETURN_IF_ERROR(machine->Start());
   const MachineEnd end = machine->Wait();

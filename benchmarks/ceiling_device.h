@@ -55,7 +55,8 @@ class CeilingDevice final : public VirtioDevice {
   uint16_t id() const override { return 2; }
   uint64_t features() const override;
   uint16_t queue_count() const override { return config_.queues; }
-  uint16_t max_queue_size() const override { return kQueueSize; }
+  uint32_t pci_class() const override { return 0x010000; }  // as VirtioBlk
+  uint16_t max_queue_size(uint16_t) const override { return kQueueSize; }
   void ReadConfig(uint64_t offset, std::span<std::byte> data) override;
   void WriteConfig(uint64_t, std::span<const std::byte>, uint64_t) override {}
   void Activate(uint64_t features, std::span<const QueueSetup> queues,

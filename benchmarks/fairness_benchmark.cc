@@ -39,6 +39,7 @@ constexpr uint64_t kMemorySize = 64 * kMiB;
 
 class NoEvents final : public VirtioEvents {
  public:
+  void ConfigChanged() override {}
   void NeedsReset(std::string_view) override {}
 };
 
@@ -92,7 +93,7 @@ class Disk {
   const FakeDriver::Options options_;
   const EventFd kick_ = *EventFd::Create();
   std::atomic<uint8_t> isr_{0};
-  const InterruptLine line_{isr_, 1};
+  InterruptLine line_{isr_, 1};
   NoEvents events_;
   std::unique_ptr<FakeDriver> driver_;
   VirtioBlk blk_;

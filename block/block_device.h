@@ -16,22 +16,10 @@
 
 #include "absl/status/statusor.h"
 #include "base/memory_region.h"
+#include "base/segment.h"
 #include "poll/io_thread.h"
 
 namespace ringside {
-
-// A piece of memory to read into or write from.
-struct Segment {
-  std::byte* host;
-  uint32_t length;
-  uint16_t region;  // which guest memory region it lies in: what a DMA address is made from
-};
-
-inline uint64_t TotalLength(std::span<const Segment> segments) {
-  uint64_t total = 0;
-  for (const Segment& segment : segments) total += segment.length;
-  return total;
-}
 
 enum class BlockOp : uint8_t { kRead, kWrite, kFlush, kDiscard, kWriteZeroes };
 

@@ -91,9 +91,9 @@ class AssignedFunction final : public PciFunction {
   Mutex bus_mutex_;
   bool bus_master_ ABSL_GUARDED_BY(bus_mutex_) = false;
   bool left_bus_ ABSL_GUARDED_BY(bus_mutex_) = false;  // for good
-  bool msix_enabled_ = false;     // by the guest
-  bool vectors_enabled_ = false;  // some of them, in the device
-  bool complained_ = false;       // about vectors: the guest may ask again and again
+  bool msix_enabled_ = false;                          // by the guest
+  bool vectors_enabled_ = false;                       // some of them, in the device
+  bool complained_ = false;  // about vectors: the guest may ask again and again
   bool stopped_ = false;
   std::atomic<uint32_t> most_vectors_{0};
 };

@@ -18,24 +18,17 @@ RequestKind KindOf(const BlkParse& parse, BlockOp op) {
 
 }  // namespace
 
-BlkQueue::BlkQueue(const Parts& parts, const QueueSetup& setup, uint64_t features)
-    : Source(setup.kick->fd()),
-      parts_(parts),
-      call_(*setup.call),
-      queue_(parts.memory, RingLayout(setup, features)),
+BlkQueue::BlkQueue(const Parts& parts, const Disk& disk, const QueueSetup& setup, uint64_t features)
+    : QueueWorker(parts, setup, features),
+      disk_(disk),
       slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * setup.size)),
-      done_(parts.trace != nullptr ? TracedDone : Done) {
+      done_(trace() != nullptr ? TracedDone : Done) {
   source = this;
-  if (parts.trace != nullptr) parts.trace->Restart();
-  ReportIfBroken();
 }
 
-// Neither thread has anything of it in flight.
-BlkQueue::BlkQueue(const Parts& parts, BlkQueue& before)
-    : Source(before.wake_fd()),
-      parts_(parts),
-      call_(before.call_),
-      queue_(before.queue_),
+BlkQueue::BlkQueue(const Parts& parts, const Disk& disk, BlkQueue& before)
+    : QueueWorker(parts, before),
+      disk_(disk),
       slots_(std::move(before.slots_)),
       free_segments_(std::move(before.free_segments_)),
       done_(before.done_) {
@@ -44,20 +37,11 @@ BlkQueue::BlkQueue(const Parts& parts, BlkQueue& before)
 }
 
 void BlkQueue::Recall() {
-  closing_ = true;
   recalls.store(true, std::memory_order_relaxed);
 }
 
-void BlkQueue::Stop() {
-  stopped_ = true;
-  Recall();
+void BlkQueue::Forget() {
   recalled_.TakeEach([this](BlockRequest& request) { Free(static_cast<Slot&>(request)); });
-}
-
-void BlkQueue::Leave() {
-  leaving_ = true;
-  Recall();
-  queue_.EnableNotify();  // as whoever it is attached to next expects
 }
 
 BlkQueue::Slot& BlkQueue::SlotAt(uint16_t head) {
@@ -71,21 +55,20 @@ void BlkQueue::Run() {
   std::array<DescriptorChain, kBatch> batch;
   size_t count = 0;
   // At most a ring's worth: what the guest adds meanwhile is for the next turn.
-  for (size_t budget = queue_.size(); budget > 0; budget -= count) {
+  for (size_t budget = queue().size(); budget > 0; budget -= count) {
     // After a full batch there may be more of what that look at the available index showed.
-    if (parts_.trace != nullptr && count < kBatch) parts_.trace->Seen();
-    count = queue_.Take(std::span(batch).first(std::min(budget, kBatch)));
-    for (size_t i = 0; i < count && queue_.error() == nullptr; ++i) Take(std::move(batch[i]));
-    if (count == 0 || queue_.error() != nullptr) break;
+    if (trace() != nullptr && count < kBatch) trace()->Seen();
+    count = queue().Take(std::span(batch).first(std::min(budget, kBatch)));
+    for (size_t i = 0; i < count && queue().error() == nullptr; ++i) Take(std::move(batch[i]));
+    if (count == 0 || queue().error() != nullptr) break;
   }
-  if (parts_.trace != nullptr) parts_.io_thread.BeforeSubmit(parts_.trace->submitted_hook());
+  if (trace() != nullptr) parts().io_thread.BeforeSubmit(trace()->submitted_hook());
   ReportIfBroken();
 }
 
 inline void BlkQueue::HandOver(Slot& slot) {
-  parts_.stats.in_flight.Add();
-  parts_.io_thread.RequestBegins();
-  parts_.channel.Submit(slot);
+  Begins();
+  disk_.channel.Submit(slot);
 }
 
 // Inlined, which spares what goes through here a dozen instructions.
@@ -102,23 +85,23 @@ inline void BlkQueue::HandOver(Slot& slot) {
   slot.segments = {segments, parse.data.size()};
   // Flushes are left alone: what was written before the driver asked for write-through needs them.
   slot.durable = slot.op != BlockOp::kRead && slot.op != BlockOp::kFlush &&
-                 !parts_.write_back.load(std::memory_order_relaxed);
+                 !disk_.write_back.load(std::memory_order_relaxed);
   HandOver(slot);
 }
 
 void BlkQueue::Take(DescriptorChain chain) {
-  if (!queue_.Walk(chain, buffers_)) return;
+  if (!queue().Walk(chain, buffers_)) return;
   // A head in use is never taken again, so its slot is free.
   Slot& slot = SlotAt(chain.head());
-  const BlkParse parse = ParseBlkRequest(buffers_, parts_.disk, slot);
+  const BlkParse parse = ParseBlkRequest(buffers_, disk_.view, slot);
   Count(parse, slot);
-  if (parts_.trace != nullptr) TraceTaken(chain.head(), parse, slot);
+  if (trace() != nullptr) TraceTaken(chain.head(), parse, slot);
   switch (parse.kind) {
     case BlkParse::Kind::kBroken:
-      queue_.Break("a request has no room for its header or its status");
+      queue().Break("a request has no room for its header or its status");
       return;
     case BlkParse::Kind::kComplete:
-      if (parse.status != BlkStatus::kOk) parts_.stats.errors.Add();
+      if (parse.status != BlkStatus::kOk) parts().stats.errors.Add();
       Answer(std::move(chain), parse.status_byte, parse.status, parse.written);
       return;
     case BlkParse::Kind::kSubmit:
@@ -128,11 +111,11 @@ void BlkQueue::Take(DescriptorChain chain) {
 }
 
 void BlkQueue::Resume() {
-  if (parts_.trace != nullptr) parts_.io_thread.BeforeSubmit(parts_.trace->submitted_hook());
+  if (trace() != nullptr) parts().io_thread.BeforeSubmit(trace()->submitted_hook());
   recalled_.TakeEach([this](BlockRequest& request) {
     Slot& slot = static_cast<Slot&>(request);
     slot.owner = this;
-    if (parts_.trace != nullptr) TraceSubmitted(slot.chain.head());
+    if (trace() != nullptr) TraceSubmitted(slot.chain.head());
     HandOver(slot);
   });
 }
@@ -145,7 +128,7 @@ void BlkQueue::TracedDone(BlockRequest& request) {
   Slot& slot = static_cast<Slot&>(request);
   BlkQueue& queue = static_cast<BlkQueue&>(*request.owner);
   if (!request.recalled() || request.result != -ECANCELED) {
-    queue.parts_.trace->Completed(slot.chain.head());
+    queue.trace()->Completed(slot.chain.head());
   }
   queue.Complete(slot);
 }
@@ -155,13 +138,12 @@ inline void BlkQueue::Free(Slot& slot) {
 }
 
 void BlkQueue::Complete(Slot& slot) {
-  parts_.stats.in_flight.Subtract();
-  parts_.io_thread.RequestEnds();
-  if (closing_ && (stopped_ || slot.result == -ECANCELED)) return CompleteLast(slot);
+  Ends();
+  if (closing() && (stopped() || slot.result == -ECANCELED)) return CompleteLast(slot);
   Free(slot);
   BlkStatus status = BlkStatus::kOk;
   if (slot.result != 0) {
-    parts_.stats.errors.Add();
+    parts().stats.errors.Add();
     status = slot.result == -EOPNOTSUPP ? BlkStatus::kUnsupported : BlkStatus::kIoError;
   }
   Answer(std::move(slot.chain), slot.status_byte, status, slot.written);
@@ -169,41 +151,22 @@ void BlkQueue::Complete(Slot& slot) {
 
 // Of a queue that stops, or one that was recalled for the next thread to begin anew.
 [[gnu::noinline]] void BlkQueue::CompleteLast(Slot& slot) {
-  if (stopped_) {
+  if (stopped()) {
     Free(slot);
   } else {
     recalled_.Push(slot);
   }
-  if (idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
+  TellIfIdle();
 }
 
 void BlkQueue::Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus status,
                       uint32_t written) {
   *status_byte = static_cast<std::byte>(status);
-  queue_.Return(std::move(chain), written);
-  parts_.io_thread.AtPublish(publish_hook_);
-}
-
-void BlkQueue::Publish() {
-  // The hook runs behind this: whoever it tells finds everything shown.
-  if (leaving_ && idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
-  // A stopped queue is no longer the driver's to look at, a broken one is not to be trusted.
-  if (stopped_ || queue_.error() != nullptr) return;
-  parts_.stats.batches.Add();
-  const bool interrupt = queue_.Publish();
-  if (parts_.trace != nullptr) parts_.trace->Published();
-  if (interrupt) {
-    parts_.stats.interrupts.Add();
-    call_.Signal();
-  }
-  using Interrupt = LatencyTrace::Interrupt;
-  if (parts_.trace != nullptr) {
-    parts_.trace->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
-  }
+  QueueWorker::Answer(std::move(chain), written);
 }
 
 void BlkQueue::Count(const BlkParse& parse, const BlockRequest& request) {
-  BlkQueueStats& stats = parts_.stats;
+  QueueStats& stats = parts().stats;
   if (parse.kind != BlkParse::Kind::kSubmit) return stats.others.Add();
   switch (request.op) {
     case BlockOp::kRead:
@@ -221,21 +184,21 @@ void BlkQueue::Count(const BlkParse& parse, const BlockRequest& request) {
 }
 
 void BlkQueue::TraceTaken(uint16_t head, const BlkParse& parse, const BlockRequest& request) {
-  LatencyTrace& trace = *parts_.trace;
-  trace.Taken(head, KindOf(parse, request.op), parse.bytes);
+  LatencyTrace& stamps = *trace();
+  stamps.Taken(head, KindOf(parse, request.op), parse.bytes);
   switch (parse.kind) {
     case BlkParse::Kind::kBroken:
       return;  // nothing will be answered any more
     case BlkParse::Kind::kComplete:
-      return trace.AnswerNow(head);
+      return stamps.AnswerNow(head);
     case BlkParse::Kind::kSubmit:
       return TraceSubmitted(head);
   }
 }
 
 void BlkQueue::TraceSubmitted(uint16_t head) {
-  if (parts_.channel.hands_over_at_once()) return parts_.trace->SubmitNow(head);
-  return parts_.trace->SubmitLater(head);
+  if (disk_.channel.hands_over_at_once()) return trace()->SubmitNow(head);
+  return trace()->SubmitLater(head);
 }
 
 [[gnu::noinline]] Segment* BlkQueue::PopSegments() {
@@ -251,11 +214,6 @@ void BlkQueue::TraceSubmitted(uint16_t head) {
 [[gnu::noinline]] void BlkQueue::PushSegments(Segment* segments) {
   std::unique_ptr<Segment[]> owned(segments);
   if (free_segments_.size() < kMaxFreeSegments) free_segments_.push_back(std::move(owned));
-}
-
-// Once: a broken queue has no work, so nobody comes here again.
-void BlkQueue::ReportIfBroken() {
-  if (queue_.error() != nullptr) parts_.events.NeedsReset(queue_.error());
 }
 
 }  // namespace ringside

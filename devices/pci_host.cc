@@ -40,12 +40,16 @@ PciHost::PciHost(Bus& memory, uint64_t window_base, uint64_t window_size)
       window_base_(window_base),
       window_size_(window_size),
       bridge_(kBridge),
-      functions_{&bridge_},
-      assigned_end_(window_base) {}
+      assigned_end_(window_base) {
+  functions_[0] = &bridge_;
+}
 
-absl::Status PciHost::Add(PciFunction& function) {
+absl::Status PciHost::Add(PciFunction& function, uint32_t home) {
   const MutexLock lock(mutex_);
-  if (functions_.size() == kDevices) {
+  uint32_t number = home;
+  while (functions_[number] != nullptr) {
+    number = (number + 1) % kDevices;
+    if (number != home) continue;
     return absl::ResourceExhaustedError(
         absl::StrFormat("a machine has room for %d PCI devices", kDevices - 1));
   }
@@ -65,7 +69,7 @@ absl::Status PciHost::Add(PciFunction& function) {
   }
   assigned_end_ = end;
   bars_.insert(bars_.end(), added.begin(), added.end());
-  functions_.push_back(&function);
+  functions_[number] = &function;
   return absl::OkStatus();
 }
 
@@ -79,7 +83,7 @@ PciFunction* PciHost::Find(uint32_t address) const {
   // Device numbers beyond 31 would be buses beyond 0.
   if (number % kFunctionsOfDevice != 0) return nullptr;
   const uint32_t device = number / kFunctionsOfDevice;
-  return device < functions_.size() ? functions_[device] : nullptr;
+  return device < kDevices ? functions_[device] : nullptr;
 }
 
 void PciHost::ReadConfig(uint32_t address, std::span<std::byte> data) {

@@ -38,9 +38,10 @@ class PciHost {
   // BARs live on `memory`, in the window: not at address 0, and below 4 GiB.
   PciHost(Bus& memory, uint64_t window_base, uint64_t window_size);
 
-  // Gives the function the next device number and addresses for its BARs. ResourceExhausted if
-  // there is none left, or no room in the window.
-  absl::Status Add(PciFunction& function);
+  // Gives the function a device number, and addresses for its BARs: number `home`, or, if that is
+  // taken, the next that is free, around the end. ResourceExhausted if there is none left, or no
+  // room in the window.
+  absl::Status Add(PciFunction& function, uint32_t home = 1);
 
   IoHandler& ports() { return ports_; }
   IoHandler& ecam() { return ecam_; }
@@ -93,7 +94,8 @@ class PciHost {
   Ecam ecam_{*this};
 
   Mutex mutex_;
-  std::vector<PciFunction*> functions_ ABSL_GUARDED_BY(mutex_);  // by device number
+  // By device number; null: nobody has it.
+  std::array<PciFunction*, kDevices> functions_ ABSL_GUARDED_BY(mutex_) = {};
   std::vector<PlacedBar> bars_ ABSL_GUARDED_BY(mutex_);
   uint64_t assigned_end_ ABSL_GUARDED_BY(mutex_);  // of the addresses given out so far
   uint32_t config_address_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "base/status.h"
+
 namespace ringside {
 namespace {
 
@@ -52,56 +54,107 @@ struct VirtioBlk::Config {
   uint8_t unused1[3];
 };
 
+// What the device has on one I/O thread: the channel, opened when it is first needed. It stays, so
+// that a guest that resets for ever, or a queue that moves for ever, does not make the host open
+// and close.
+//
+// Threads: Open and channel on the I/O thread; the end on any other.
+class VirtioBlk::Share {
+ public:
+  Share(BlockDevice& disk, IoThread& io_thread) : disk_(disk), io_thread_(io_thread) {}
+  ~Share() {
+    io_thread_.Post(close_);  // behind all other tasks of this
+    closed_.Wait();
+  }
+  Share(const Share&) = delete;
+  Share& operator=(const Share&) = delete;
+
+  const IoThread& io_thread() const { return io_thread_; }
+  absl::Status Open() {
+    if (channel_ != nullptr) return absl::OkStatus();
+    RINGSIDE_ASSIGN_OR_RETURN(channel_, disk_.Open(io_thread_));
+    return absl::OkStatus();
+  }
+  BlockChannel& channel() { return *channel_; }
+  // Any thread: the channel, if there is one, is told that the machine is over.
+  void Cancel() { io_thread_.Post(cancel_); }
+
+ private:
+  void Close() {
+    channel_.reset();
+    closed_.Notify();
+  }
+  void CancelHere() {
+    if (channel_ != nullptr) channel_->Cancel();
+  }
+
+  BlockDevice& disk_;
+  IoThread& io_thread_;
+  std::unique_ptr<BlockChannel> channel_;
+  TaskTo<Share, &Share::Close> close_{*this};
+  TaskTo<Share, &Share::CancelHere> cancel_{*this};
+  Event closed_;
+};
+
 VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,
                      const std::vector<IoThread*>& io_threads, const VirtioBlkConfig& config)
-    : disk_(disk),
-      memory_(memory),
-      stats_(config.queues),
-      traces_(config.queues),
+    : QueuedDevice(
+          memory, io_threads,
+          {.count = config.queues, .size = kQueueSize, .trace_latency = config.trace_latency}),
+      disk_(disk),
       writeback_field_(disk.info().write_back) {
   view_.info = disk.info();
   std::ranges::copy_n(config.serial.begin(),
                       static_cast<ptrdiff_t>(std::min(config.serial.size(), view_.id.size())),
                       view_.id.begin());
-  if (config.trace_latency) {
-    for (auto& trace : traces_) trace = std::make_unique<LatencyTrace>(kQueueSize);
-  }
-  MovableQueue::Owner& owner = *this;
-  for (uint16_t i = 0; i < config.queues; ++i) {
-    const MovableQueue::Shared shared = {.memory = memory_,
-                                         .disk = view_,
-                                         .write_back = write_back_,
-                                         .stats = stats_[i],
-                                         .trace = traces_[i].get()};
-    queues_.push_back(
-        std::make_unique<MovableQueue>(owner, shared, PartOn(*io_threads[i % io_threads.size()])));
-  }
 }
 
 VirtioBlk::~VirtioBlk() = default;
 
-BlkPart& VirtioBlk::PartOn(IoThread& io_thread) {
+// The I/O threads and their channels.
+
+VirtioBlk::Share& VirtioBlk::ShareOf(IoThread& io_thread) {
   const MutexLock lock(mutex_);
-  for (const auto& part : parts_) {
-    if (&part->io_thread() == &io_thread) return *part;
+  for (const auto& share : shares_) {
+    if (&share->io_thread() == &io_thread) return *share;
   }
-  return *parts_.emplace_back(std::make_unique<BlkPart>(disk_, io_thread));
+  return *shares_.emplace_back(std::make_unique<Share>(disk_, io_thread));
 }
 
-void VirtioBlk::MoveQueue(uint16_t queue, IoThread& to, MovableQueue::MoveDone done) {
-  queues_[queue]->MoveTo(PartOn(to), std::move(done));
+absl::Status VirtioBlk::Prepare(IoThread& io_thread) {
+  return ShareOf(io_thread).Open();
+}
+
+BlkQueue::Disk VirtioBlk::DiskOn(IoThread& io_thread) {
+  return {.channel = ShareOf(io_thread).channel(), .view = view_, .write_back = write_back_};
+}
+
+std::unique_ptr<QueueWorker> VirtioBlk::NewWorker(uint16_t, const QueueWorker::Parts& parts,
+                                                  const QueueSetup& setup, uint64_t features) {
+  return std::make_unique<BlkQueue>(parts, DiskOn(parts.io_thread), setup, features);
+}
+
+std::unique_ptr<QueueWorker> VirtioBlk::NextWorker(uint16_t, const QueueWorker::Parts& parts,
+                                                   QueueWorker& before) {
+  return std::make_unique<BlkQueue>(parts, DiskOn(parts.io_thread), static_cast<BlkQueue&>(before));
 }
 
 void VirtioBlk::Cancel() {
   const MutexLock lock(mutex_);
-  for (const auto& part : parts_) part->Cancel();
+  for (const auto& share : shares_) share->Cancel();
 }
 
-uint64_t VirtioBlk::in_flight() const {
-  uint64_t sum = 0;
-  for (const BlkQueueStats& stats : stats_) sum += stats.in_flight.Get();
-  return sum;
+void VirtioBlk::Forget(IoThread& io_thread) {
+  std::unique_ptr<Share> forgotten;  // its end waits for the thread
+  const MutexLock lock(mutex_);
+  const auto share = std::ranges::find_if(
+      shares_, [&](const auto& each) { return &each->io_thread() == &io_thread; });
+  if (share == shares_.end()) return;
+  forgotten = std::move(*share);
+  shares_.erase(share);
 }
+
+// What the driver sees.
 
 uint64_t VirtioBlk::features() const {
   uint64_t features = kVirtioRingIndirectDesc | kVirtioRingEventIdx | kSizeMax | kSegMax |
@@ -160,27 +213,15 @@ void VirtioBlk::SetWriteBack(uint64_t features) {
                     std::memory_order_relaxed);
 }
 
-void VirtioBlk::Activate(uint64_t features, std::span<const QueueSetup> queues,
-                         VirtioEvents& events) {
+void VirtioBlk::Activated(uint64_t features) {
   view_.discard = (features & kDiscard) != 0;
   view_.write_zeroes = (features & kWriteZeroes) != 0;
   SetWriteBack(features);
-  // One more than are up, so that Reset itself is done with the device before it is over.
-  queues_up_.store(queues.size() + 1, std::memory_order_relaxed);
-  for (const QueueSetup& queue : queues) queues_[queue.index]->Start(features, queue, events);
 }
 
-void VirtioBlk::Reset(Task& done) {
-  // Anew with the next driver, which may not know of the field.
+// Anew with the next driver, which may not know of the field.
+void VirtioBlk::ResetBegins() {
   writeback_field_ = disk_.info().write_back;
-  reset_done_ = &done;
-  for (const auto& queue : queues_) queue->Stop();
-  QueueIsDown();
-}
-
-void VirtioBlk::QueueIsDown() {
-  // Acquire and release: the last one sees that all others are done with the device.
-  if (queues_up_.fetch_sub(1, std::memory_order_acq_rel) == 1) reset_done_->Run();
 }
 
 }  // namespace ringside

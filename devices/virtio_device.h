@@ -26,12 +26,13 @@ inline constexpr uint64_t kVirtioVersion1 = uint64_t{1} << 32;
 // A queue as its driver set it up. All but the two descriptors is guest-controlled.
 struct QueueSetup {
   uint16_t index = 0;
-  uint16_t size = 0;  // a power of two, at most max_queue_size(): the transport has checked
+  uint16_t size = 0;  // a power of two, at most max_queue_size(index): the transport has checked
   uint64_t descriptor_area = 0;  // guest physical addresses (section 2.7)
   uint64_t driver_area = 0;
   uint64_t device_area = 0;
+  uint16_t next = 0;  // Virtqueue::Layout::next
   const EventFd* kick = nullptr;
-  const InterruptLine* call = nullptr;
+  InterruptLine* call = nullptr;
 };
 
 // The ring of a queue, with the features that were negotiated.
@@ -41,7 +42,8 @@ inline Virtqueue::Layout RingLayout(const QueueSetup& setup, uint64_t features) 
           .driver_area = setup.driver_area,
           .device_area = setup.device_area,
           .indirect = (features & kVirtioRingIndirectDesc) != 0,
-          .event_idx = (features & kVirtioRingEventIdx) != 0};
+          .event_idx = (features & kVirtioRingEventIdx) != 0,
+          .next = setup.next};
 }
 
 // What a running device tells its transport. Any thread.
@@ -51,6 +53,9 @@ class VirtioEvents {
   // The driver broke the rules in a way that only a reset mends: sets DEVICE_NEEDS_RESET (section
   // 2.1.1), tells the driver, and logs `why` once.
   virtual void NeedsReset(std::string_view why) = 0;
+  // The configuration space reads otherwise now: moves its generation on (section 2.5), and tells
+  // the driver, if it has got as far as to be told.
+  virtual void ConfigChanged() = 0;
 };
 
 class VirtioDevice {
@@ -59,8 +64,10 @@ class VirtioDevice {
 
   virtual uint16_t id() const = 0;        // section 5
   virtual uint64_t features() const = 0;  // offered, less VERSION_1, which is the transport's
+  // What guests that look at PCI classes expect of such a device: 24 bits.
+  virtual uint32_t pci_class() const = 0;
   virtual uint16_t queue_count() const = 0;
-  virtual uint16_t max_queue_size() const = 0;
+  virtual uint16_t max_queue_size(uint16_t queue) const = 0;  // a power of two
 
   // Device configuration; the whole access may lie beyond its end: reads zero then.
   virtual void ReadConfig(uint64_t offset, std::span<std::byte> data) = 0;

@@ -88,8 +88,7 @@ std::optional<T> As(std::span<const std::byte> data) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<VirtioPci>> VirtioPci::Create(VirtioDevice& device,
-                                                             uint32_t class_code, std::string name,
+absl::StatusOr<std::unique_ptr<VirtioPci>> VirtioPci::Create(VirtioDevice& device, std::string name,
                                                              PciPlatform& platform, Logger log) {
   // Its vectors are counted first, so that a doorbell a queue fits on its page as well.
   static_assert(Msix::kMaxVectors * kDoorbellSize <= kPageSize);
@@ -105,7 +104,7 @@ absl::StatusOr<std::unique_ptr<VirtioPci>> VirtioPci::Create(VirtioDevice& devic
                              .device = static_cast<uint16_t>(kFirstDevice + device.id()),
                              .subsystem_vendor = kVendor,
                              .subsystem = kSubsystem,
-                             .class_code = class_code,
+                             .class_code = device.pci_class(),
                              .revision = kRevision};
   std::unique_ptr<VirtioPci> function(new VirtioPci(identity, std::move(name), platform, log,
                                                     std::move(msix), std::move(transport)));

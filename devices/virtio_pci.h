@@ -39,10 +39,8 @@ class VirtioPci final : public PciFunction, private IoHandler {
   static constexpr uint64_t kBarSize = 8 * kPageSize;
   static constexpr uint64_t kDoorbellSize = 4;  // the notify capability's multiplier
 
-  // One vector for configuration changes and one a queue. `class_code` has 24 bits. `name` says in
-  // logs which device it is.
-  static absl::StatusOr<std::unique_ptr<VirtioPci>> Create(VirtioDevice& device,
-                                                           uint32_t class_code, std::string name,
+  // One vector for configuration changes and one a queue. `name` says in logs which device it is.
+  static absl::StatusOr<std::unique_ptr<VirtioPci>> Create(VirtioDevice& device, std::string name,
                                                            PciPlatform& platform, Logger log);
   ~VirtioPci() override;
 

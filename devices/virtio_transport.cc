@@ -68,7 +68,10 @@ absl::StatusOr<std::unique_ptr<VirtioTransport>> VirtioTransport::Create(
 
 VirtioTransport::VirtioTransport(VirtioDevice& device, std::string name, Logger log,
                                  std::vector<const EventFd*> vectors)
-    : device_(device), name_(std::move(name)), vectors_(std::move(vectors)), complaints_(log, kMaxComplaints) {}
+    : device_(device),
+      name_(std::move(name)),
+      vectors_(std::move(vectors)),
+      complaints_(log, kMaxComplaints) {}
 
 VirtioTransport::~VirtioTransport() {
   ResetAndWait();
@@ -165,7 +168,7 @@ void VirtioTransport::ResetRegisters() {
   driver_features_ = {};
   config_vector_ = kNoVector;
   config_interrupt_.Connect(nullptr);
-  std::ranges::fill(queues_, Queue{.size = device_.max_queue_size()});
+  for (uint16_t i = 0; i < queues_.size(); ++i) queues_[i] = {.size = device_.max_queue_size(i)};
   for (Port& port : ports_) port.call.Connect(nullptr);
   isr_.store(0, std::memory_order_relaxed);
 }
@@ -198,10 +201,14 @@ bool VirtioTransport::MarkNeedsReset() {
   if ((status_ & kNeedsReset) != 0) return false;
   status_ |= kNeedsReset;
   // Section 2.1.2. DRIVER_OK is set: the device only runs, and queues are only checked, with it.
+  SignalConfig();
+  return true;
+}
+
+void VirtioTransport::SignalConfig() {
   // The bit is set with vectors too (section 4.1.4.5.1).
   isr_.fetch_or(kIsrConfig, std::memory_order_relaxed);
   config_interrupt_.Signal();
-  return true;
 }
 
 void VirtioTransport::LogNeedsReset(std::string_view why) {
@@ -249,7 +256,7 @@ VirtioTransport::Queue* VirtioTransport::Writable(uint16_t index) {
 void VirtioTransport::SetQueueSize(uint16_t index, uint16_t size) {
   const MutexLock lock(mutex_);
   Queue* queue = Writable(index);
-  if (queue == nullptr || !IsPowerOfTwo(size) || size > device_.max_queue_size()) return;
+  if (queue == nullptr || !IsPowerOfTwo(size) || size > device_.max_queue_size(index)) return;
   queue->size = size;
 }
 
@@ -330,6 +337,13 @@ void VirtioTransport::WriteConfig(uint64_t offset, std::span<const std::byte> da
   // (section 4.1.4.3.1).
   const MutexLock lock(mutex_);
   ++config_generation_;
+}
+
+void VirtioTransport::ConfigChanged() {
+  const MutexLock lock(mutex_);
+  ++config_generation_;
+  // Nothing is sent before DRIVER_OK (section 3.1.1), nor by what a reset is on its way to.
+  if (active_ && !resetting()) SignalConfig();
 }
 
 }  // namespace ringside

@@ -108,6 +108,9 @@ class VirtioTransport final : private VirtioEvents {
   uint8_t isr() const { return isr_.load(std::memory_order_relaxed); }
   uint8_t TakeIsr() { return isr_.exchange(0, std::memory_order_relaxed); }
 
+  // See VirtioEvents. Also before the device is activated: a driver may be reading it.
+  void ConfigChanged() override;
+
   // Resets as a driver would, or joins a reset that is under way, and waits for its end.
   void ResetAndWait();
   // Whether no reset is under way, or it ends within the limit.
@@ -126,6 +129,7 @@ class VirtioTransport final : private VirtioEvents {
   void NeedsReset(std::string_view why) override;
   // Returns whether this is news.
   bool MarkNeedsReset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SignalConfig();
   void LogNeedsReset(std::string_view why);
 
   // Returns whether the device has to be reset first; the rest is FinishReset's.

@@ -58,7 +58,11 @@ Virtqueue::Virtqueue(const GuestMemory& memory, const Layout& layout)
       descriptors_(Area(memory, layout.descriptor_area, kDescriptorSize * layout.size, 16)),
       available_(
           Area(memory, layout.driver_area, kRingOffset + kAvailEntrySize * layout.size + 2, 2)),
-      used_(Area(memory, layout.device_area, kRingOffset + kUsedEntrySize * layout.size + 2, 4)) {
+      used_(Area(memory, layout.device_area, kRingOffset + kUsedEntrySize * layout.size + 2, 4)),
+      next_available_(layout.next),
+      next_used_(layout.next),
+      published_(layout.next),
+      parked_at_(layout.next) {
   if (size_ == 0 || size_ > kMaxSize || !std::has_single_bit(size_)) {
     Break("the queue size is not a power of two up to 1024");
   } else if (descriptors_ == nullptr || available_ == nullptr || used_ == nullptr) {
@@ -125,7 +129,7 @@ inline const std::byte* Virtqueue::IndirectTable(const Descriptor& descriptor) {
 bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
   const std::byte* table = descriptors_;
   uint32_t size = size_;
-  uint32_t left = size;  // a chain without a loop has no more descriptors than its table
+  uint32_t left = size;   // a chain without a loop has no more descriptors than its table
   bool may_refer = true;  // to an indirect table: once, from the queue's own descriptors
   Segment* segment = buffers.segments_.data();
   Segment* writable = nullptr;  // the first of them
@@ -177,6 +181,12 @@ bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
   buffers.writable_ = writable != nullptr ? writable : segment;
   buffers.end_ = segment;
   return true;
+}
+
+void Virtqueue::PutBack(DescriptorChain chain) {
+  taken_[chain.head()] = false;
+  --in_flight_;
+  --next_available_;
 }
 
 void Virtqueue::Return(DescriptorChain chain, uint32_t written) {

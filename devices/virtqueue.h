@@ -25,7 +25,7 @@
 #include <span>
 #include <utility>
 
-#include "block/block_device.h"
+#include "base/segment.h"
 #include "devices/guest_memory.h"
 
 namespace ringside {
@@ -80,6 +80,7 @@ class Virtqueue {
     uint64_t device_area;
     bool indirect = false;   // VIRTIO_F_INDIRECT_DESC was negotiated
     bool event_idx = false;  // VIRTIO_F_EVENT_IDX was negotiated
+    uint16_t next = 0;  // where both rings go on: the position() of one that had none in flight
   };
 
   // Broken from the start if an area is misaligned or not memory.
@@ -92,6 +93,8 @@ class Virtqueue {
   uint16_t size() const { return size_; }
   // Chains taken and not returned.
   uint32_t in_flight() const { return in_flight_; }
+  // While none is in flight this is all there is to know of the queue beside its layout.
+  uint16_t position() const { return next_available_; }
 
   // A look at the available index.
   bool HasWork() const;
@@ -99,6 +102,9 @@ class Virtqueue {
   size_t Take(std::span<DescriptorChain> chains);
   // Finds the buffers of a chain that was taken. False: the ring is broken now.
   bool Walk(const DescriptorChain& chain, ChainBuffers& buffers);
+  // Puts back the chain that was taken last, to be taken again: a device that has taken chains to
+  // have them ready lets go of them so, the newest first.
+  void PutBack(DescriptorChain chain);
   // `written`: bytes written to the chain's buffers. Unseen by the guest until Publish.
   void Return(DescriptorChain chain, uint32_t written);
   // Shows the guest what was returned. True: it wants an interrupt for that.
@@ -128,10 +134,10 @@ class Virtqueue {
   std::byte* available_;  // flags, index, ring, used_event
   std::byte* used_;       // flags, index, ring, avail_event
 
-  uint16_t next_available_ = 0;  // the next to take
-  uint16_t next_used_ = 0;       // the next to return
-  uint16_t published_ = 0;       // what the guest sees
-  uint16_t parked_at_ = 0;       // next_available_ when avail_event was last parked
+  uint16_t next_available_;  // the next to take
+  uint16_t next_used_;       // the next to return
+  uint16_t published_;       // what the guest sees
+  uint16_t parked_at_;       // next_available_ when avail_event was last parked
   bool notify_on_ = true;
   uint32_t in_flight_ = 0;
   std::bitset<kMaxSize> taken_;              // by head

@@ -19,7 +19,7 @@ enum class Phase { kComplete, kSubmit };
 class Source : private EventfdListener {
  public:
   // `wake_fd`: an eventfd whose every write, or a timerfd whose every expiry, ends the thread's
-  // sleep. Whoever reads it calls Written afterwards.
+  // sleep. Nobody reads it while the source is attached.
   explicit Source(int wake_fd) : wake_fd_(wake_fd) {}
   virtual ~Source() = default;
   Source(const Source&) = delete;
@@ -35,12 +35,11 @@ class Source : private EventfdListener {
   virtual void EnableNotify() = 0;
   virtual void DisableNotify() = 0;
 
-  // The other party has signalled, and may have work. For those who take the count out of wake_fd:
-  // a thread that has not heard of the write by then never will, and a parked source is not looked
-  // at without it. Nothing while it is attached to no thread: whoever attaches it looks.
-  void Written() override;
-
   int wake_fd() const { return wake_fd_; }
+
+  // The other party has signalled, or has work without a signal: a source that was parked is looked
+  // at again.
+  void Written() override;
 
  private:
   friend class IoThread;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "vmm/io_threads.h"
+#include "poll/io_threads.h"
 
 namespace ringside {
 

@@ -52,6 +52,12 @@ Json QueueJson(const QueueStatistics& queue) {
           {"interrupts_suppressed", queue.interrupts_suppressed()}};
 }
 
+Json QueuesJson(const std::vector<QueueStatistics>& queues) {
+  Json json = Json::array();
+  for (const QueueStatistics& queue : queues) json.push_back(QueueJson(queue));
+  return json;
+}
+
 // What happened below the queues.
 void AppendBackend(std::string& table, const DiskStatistics& disk) {
   absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s, ", Printable(disk.path), disk.cache,
@@ -111,8 +117,7 @@ Json DiskJson(const DiskStatistics& disk) {
                                 {"splits", passed.splits},     {"bounced", passed.bounced},
                                 {"errors", passed.errors},     {"resent", passed.resent}};
   }
-  json["queues"] = Json::array();
-  for (const QueueStatistics& queue : disk.queues) json["queues"].push_back(QueueJson(queue));
+  json["queues"] = QueuesJson(disk.queues);
   return json;
 }
 
@@ -168,11 +173,15 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                  {"waiting", statistics.console.waiting},
                  {"dropped", statistics.console.dropped}}},
                {"disks", Json::array()},
+               {"devices", Json::array()},
                {"assigned", Json::array()},
                {"io_threads", Json::array()},
                {"vcpus", Json::array()}};
   for (const DiskStatistics& disk : statistics.disks) {
     json["disks"].push_back(DiskJson(disk));
+  }
+  for (const DeviceStatistics& device : statistics.devices) {
+    json["devices"].push_back({{"name", device.name}, {"queues", QueuesJson(device.queues)}});
   }
   for (const AssignedStatistics& device : statistics.assigned) {
     json["assigned"].push_back({{"address", device.address},

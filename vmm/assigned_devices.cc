@@ -11,6 +11,7 @@
 #include "vfio/vfio_device.h"
 #include "vmm/memory_layout.h"
 #include "vmm/nvme_controllers.h"
+#include "vmm/pci_slots.h"
 
 namespace ringside {
 namespace {
@@ -96,7 +97,7 @@ absl::Status AssignedDevices::Plug(const GuestMemory& memory, PciPlatform& platf
     RINGSIDE_ASSIGN_OR_RETURN(
         auto function, AssignedFunction::Create(std::move(device), platform, device_memory, log_));
     RINGSIDE_RETURN_IF_ERROR(MapGuestMemory(function->device(), memory));
-    if (const absl::Status added = pci_host.Add(*function); !added.ok()) {
+    if (const absl::Status added = pci_host.Add(*function, kAssignedSlot); !added.ok()) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "PCI device '%s' (%s) finds no place: %s; assign fewer or smaller devices",
           function->device().name(), BarSizes(*function), Message(added)));

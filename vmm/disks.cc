@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
+#include "vmm/pci_slots.h"
 
 namespace ringside {
 namespace {
@@ -15,8 +16,6 @@ constexpr absl::Duration kStopPatience = absl::Seconds(1);
 constexpr char kNullName[] = "null";
 constexpr char kNvmeEngine[] = "nvme";
 constexpr char kPassthroughEngine[] = "uring_cmd";
-// Mass storage, SCSI: what guests that look at classes expect of a virtio disk.
-constexpr uint32_t kClassCode = 0x010000;
 
 absl::Status CheckSerial(const std::string& serial) {
   const bool printable =
@@ -41,13 +40,6 @@ std::string PathOf(const DiskConfig& config) {
   return nvme != nullptr ? NvmeName(*nvme) : kNullName;
 }
 
-// What a disk asks of its I/O thread. One without an engine takes the thread that others have by
-// default, so that they compare.
-Engine EngineOf(const DiskConfig& config) {
-  const auto* file = std::get_if<FileConfig>(&config.backend);
-  return file != nullptr ? file->aio : Engine::kAuto;
-}
-
 std::string DiskName(size_t index) {
   return absl::StrFormat("disk%d", index);
 }
@@ -67,10 +59,9 @@ void CollectFile(const FileDevice& file, DiskStatistics& result) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> configs,
-                                                   std::span<const IoThreadConfig> io_threads,
-                                                   uint32_t cpus, Logger log) {
+                                                   const IoThreads& io_threads, uint32_t cpus,
+                                                   Logger log) {
   std::unique_ptr<Disks> disks(new Disks(log));
-  RINGSIDE_ASSIGN_OR_RETURN(disks->io_threads_, IoThreads::Create(io_threads));
   if (configs.size() > kMaxDisks) {
     return BadInput("%d disks cannot be; a machine takes %d", configs.size(), kMaxDisks);
   }
@@ -81,29 +72,26 @@ absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> c
     RINGSIDE_RETURN_IF_ERROR(controllers.Announce(DiskName(i), *nvme, configs[i].nvme_timeout));
   }
   for (const DiskConfig& config : configs) {
-    RINGSIDE_RETURN_IF_ERROR(disks->Add(config, cpus, controllers));
+    RINGSIDE_RETURN_IF_ERROR(disks->Add(config, io_threads, cpus, controllers));
   }
-  if (!configs.empty()) RINGSIDE_RETURN_IF_ERROR(disks->StartIoThreads(configs));
   return disks;
 }
 
-absl::Status Disks::Add(const DiskConfig& config, uint32_t cpus, NvmeControllers& controllers) {
+absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, uint32_t cpus,
+                        NvmeControllers& controllers) {
   RINGSIDE_RETURN_IF_ERROR(CheckSerial(config.serial));
   RINGSIDE_RETURN_IF_ERROR(CheckQueues(config.queues));
   const size_t index = disks_.size();
   const auto queue_per_cpu =
       static_cast<uint16_t>(std::clamp<uint32_t>(cpus, 1, VirtioBlk::kMaxQueues));
   const uint16_t queues = config.queues != 0 ? config.queues : queue_per_cpu;
-  auto io_threads = MapQueues(config.shares, queues, *io_threads_, index % io_threads_->size());
-  if (!io_threads.ok()) {
-    return absl::Status(io_threads.status().code(), absl::StrFormat("disk '%s': %s", PathOf(config),
-                                                                    Message(io_threads.status())));
+  const std::vector<std::string> names = io_threads.names();
+  auto mapped = MapQueues(config.shares, queues, io_threads, names[index % names.size()]);
+  if (!mapped.ok()) {
+    return absl::Status(mapped.status().code(),
+                        absl::StrFormat("disk '%s': %s", PathOf(config), Message(mapped.status())));
   }
-  Disk disk = {.config = config,
-               .name = DiskName(index),
-               .io_threads = *std::move(io_threads),
-               .kicks = std::vector<uint64_t>(queues),
-               .moving = std::make_unique<Mutex>()};
+  Disk disk = {.config = config, .name = DiskName(index), .io_threads = *std::move(mapped)};
   RINGSIDE_RETURN_IF_ERROR(OpenDevice(disk, controllers));
   disks_.push_back(std::move(disk));
   return absl::OkStatus();
@@ -133,64 +121,35 @@ absl::Status Disks::OpenDevice(Disk& disk, NvmeControllers& controllers) const {
   return absl::OkStatus();
 }
 
-absl::Status Disks::StartIoThreads(std::span<const DiskConfig> configs) {
-  const auto asks_for = [configs](Engine engine) {
-    return std::ranges::any_of(
-        configs, [engine](const DiskConfig& config) { return EngineOf(config) == engine; });
-  };
-  if (asks_for(Engine::kIoUring) || asks_for(Engine::kAuto)) {
-    // On every thread, as any queue may move to it.
-    const absl::Status status = io_threads_->Start(IoThread::Waiter::kUring);
-    if (status.ok() || asks_for(Engine::kIoUring)) return status;
-    log_.Log(Severity::kWarning, "%s", Message(status));
-  }
-  return io_threads_->Start(IoThread::Waiter::kEpoll);
+bool Disks::NeedsUring() const {
+  return std::ranges::any_of(disks_, [](const Disk& disk) {
+    const auto* file = std::get_if<FileConfig>(&disk.config.backend);
+    return file != nullptr && file->aio == Engine::kIoUring;
+  });
 }
 
-absl::Status Disks::Plug(const GuestMemory& memory, PciPlatform& platform, PciHost& pci_host) {
+absl::Status Disks::Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,
+                         DeviceQueues& queues) {
   for (Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
-    RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(memory.regions()));
+    RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(context.memory.regions()));
     const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
                                  .queues = static_cast<uint16_t>(disk.io_threads.size()),
                                  .trace_latency = config.trace_latency};
     std::vector<IoThread*> io_threads;
-    io_threads.reserve(disk.io_threads.size());
-    for (const size_t index : disk.io_threads) io_threads.push_back(&(*io_threads_)[index]);
-    disk.blk = std::make_unique<VirtioBlk>(*disk.device, memory, io_threads, blk);
+    for (const std::string& name : disk.io_threads) {
+      RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle io_thread, context.io_threads.Find(name));
+      io_threads.push_back(io_thread.get());
+    }
+    disk.blk = std::make_unique<VirtioBlk>(*disk.device, context.memory, io_threads, blk);
     RINGSIDE_ASSIGN_OR_RETURN(
         disk.pci,
-        VirtioPci::Create(*disk.blk, kClassCode,
-                          absl::StrFormat("%s (%s)", disk.name, PathOf(config)), platform, log_));
-    RINGSIDE_RETURN_IF_ERROR(pci_host.Add(*disk.pci));
+        VirtioPci::Create(*disk.blk, absl::StrFormat("%s (%s)", disk.name, PathOf(config)),
+                          platform, log_));
+    RINGSIDE_RETURN_IF_ERROR(pci_host.Add(*disk.pci, kDiskSlot));
+    queues.Add(disk.name, PathOf(config), *disk.blk, *disk.pci);
   }
   return absl::OkStatus();
-}
-
-absl::Status Disks::MoveQueue(size_t disk, uint16_t queue, const std::string& io_thread) {
-  if (disk >= disks_.size()) {
-    return BadInput("disk %d cannot be moved; this machine has %d", disk, disks_.size());
-  }
-  Disk& moved = disks_[disk];
-  if (queue >= moved.blk->queue_count()) {
-    return BadInput("%s has no queue %d; it has 0 to %d", moved.name, queue,
-                    moved.blk->queue_count() - 1);
-  }
-  RINGSIDE_ASSIGN_OR_RETURN(const size_t to, io_threads_->Find(io_thread));
-  const MutexLock lock(*moved.moving);
-  Event over;
-  absl::Status status;
-  moved.blk->MoveQueue(queue, (*io_threads_)[to], [&](const absl::Status& result) {
-    status = result;
-    over.Notify();
-  });
-  over.Wait();
-  return status;
-}
-
-absl::Status Disks::SetPoll(const std::string& io_thread, const PollConfig& poll) {
-  RINGSIDE_ASSIGN_OR_RETURN(const size_t index, io_threads_->Find(io_thread));
-  return io_threads_->SetPoll(index, poll);
 }
 
 void Disks::Stop() {
@@ -228,22 +187,7 @@ void Disks::LogWaitingFor(const Disk& disk) const {
       disk.name, PathOf(disk.config), disk.blk->in_flight());
 }
 
-// On the I/O thread, of the queues that it serves: it looks at their rings afterwards.
-void Disks::TakeKicks(const IoThread& here) {
-  for (Disk& disk : disks_) {
-    for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
-      disk.kicks[index] += disk.blk->TakeKicks(index, here, disk.pci->transport().kick(index));
-    }
-  }
-}
-
-void Disks::Collect(MachineStatistics& statistics) {
-  if (disks_.empty()) return;
-  for (size_t i = 0; i < io_threads_->size(); ++i) {
-    // A queue that moves just now may be passed over: its kicks wait for the next time.
-    IoThread& io_thread = (*io_threads_)[i];
-    RunOnIoThread(io_thread, [&] { TakeKicks(io_thread); });
-  }
+void Disks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {
   for (const Disk& disk : disks_) {
     DiskStatistics& result = statistics.disks.emplace_back();
     result.path = PathOf(disk.config);
@@ -259,45 +203,8 @@ void Disks::Collect(MachineStatistics& statistics) {
     } else {
       result.engine = kNullName;
     }
-    CollectQueues(disk, result);
+    result.queues = queues.Statistics(disk.name);
   }
-  statistics.io_threads = io_threads_->Statistics();
-}
-
-void Disks::CollectQueues(const Disk& disk, DiskStatistics& result) const {
-  for (uint16_t index = 0; index < disk.blk->queue_count(); ++index) {
-    const BlkQueueStats& queue = disk.blk->stats(index);
-    result.queues.push_back({.io_thread = io_threads_->NameOf(disk.blk->io_thread(index)),
-                             .reads = queue.reads.Get(),
-                             .writes = queue.writes.Get(),
-                             .flushes = queue.flushes.Get(),
-                             .discards = queue.discards.Get(),
-                             .others = queue.others.Get(),
-                             .bytes_read = queue.bytes_read.Get(),
-                             .bytes_written = queue.bytes_written.Get(),
-                             .errors = queue.errors.Get(),
-                             .kicks = disk.kicks[index],
-                             .kicks_on = queue.kicks_on.Get(),
-                             .kicks_off = queue.kicks_off.Get(),
-                             .batches = queue.batches.Get(),
-                             .interrupts = queue.interrupts.Get()});
-  }
-}
-
-std::vector<QueueLatencies> Disks::Latencies() const {
-  std::vector<QueueLatencies> latencies;
-  for (const Disk& disk : disks_) {
-    for (uint16_t queue = 0; queue < disk.blk->queue_count(); ++queue) {
-      const LatencyTrace* trace = disk.blk->trace(queue);
-      if (trace == nullptr) continue;
-      latencies.push_back({.disk = disk.name,
-                           .path = PathOf(disk.config),
-                           .queue = queue,
-                           .overwritten = trace->overwritten(),
-                           .records = trace->Records()});
-    }
-  }
-  return latencies;
 }
 
 }  // namespace ringside

@@ -1,7 +1,6 @@
-// The disks of a machine: for each a block device, a virtio-blk device and a PCI function, and the
-// I/O threads that serve them.
+// The disks of a machine: for each a block device, a virtio-blk device and a PCI function.
 //
-// Threads: as Machine; the I/O threads are its own.
+// Threads: as Machine.
 // Ownership: what Plug is given outlives it. Stop comes after the vCPUs have stopped and before the
 // end.
 #pragma once
@@ -21,12 +20,12 @@
 #include "block/null_device.h"
 #include "block/nvme_device.h"
 #include "block/nvme_passthrough_device.h"
-#include "devices/guest_memory.h"
+#include "devices/device_context.h"
 #include "devices/interrupt.h"
 #include "devices/pci_host.h"
 #include "devices/virtio_blk.h"
 #include "devices/virtio_pci.h"
-#include "vmm/io_threads.h"
+#include "vmm/device_queues.h"
 #include "vmm/nvme_controllers.h"
 #include "vmm/queue_mapping.h"
 #include "vmm/statistics.h"
@@ -50,28 +49,24 @@ struct DiskConfig {
 
 class Disks {
  public:
-  // Opens and locks the files, resets and sets up the NVMe controllers; starts the I/O threads if
-  // there is any disk. `cpus`: the guest's.
+  // Opens and locks the files, resets and sets up the NVMe controllers, and finds the I/O threads
+  // of their queues. `cpus`: the guest's.
   static absl::StatusOr<std::unique_ptr<Disks>> Open(std::span<const DiskConfig> configs,
-                                                     std::span<const IoThreadConfig> io_threads,
-                                                     uint32_t cpus, Logger log);
-  // Gives the guest its devices, in order. Once.
-  absl::Status Plug(const GuestMemory& memory, PciPlatform& platform, PciHost& pci_host);
-
-  // Any thread, after Plug: see Machine.
-  absl::Status MoveQueue(size_t disk, uint16_t queue, const std::string& io_thread);
-  absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll);
+                                                     const IoThreads& io_threads, uint32_t cpus,
+                                                     Logger log);
+  // Whether one may have no other engine.
+  bool NeedsUring() const;
+  // Gives the guest its devices, in order, and `queues` those to look after. Once; the I/O threads
+  // run.
+  absl::Status Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,
+                    DeviceQueues& queues);
 
   // Begins nothing new, cancels what it can, and waits until no request is in flight any more.
   // However long the host's storage takes: the kernel may still write into guest memory. After
   // a second the log names each disk that is waited for, once.
   void Stop();
-  // Adds what is known here. Waits for a turn of each I/O thread.
-  void Collect(MachineStatistics& statistics);
-  // Of the disks that were to be traced, by queue. After Stop.
-  std::vector<QueueLatencies> Latencies() const;
-  std::vector<IoThreadWaits> Waits() const { return io_threads_->Waits(); }
-  std::vector<IoThreadExplanation> Explain() const { return io_threads_->Explain(); }
+  // Adds what is known here, but for the queues' own.
+  void Collect(const DeviceQueues& queues, MachineStatistics& statistics) const;
 
  private:
   struct Disk {
@@ -84,21 +79,16 @@ class Disks {
     const NvmePassthroughDevice* passthrough = nullptr;
     std::unique_ptr<VirtioBlk> blk;
     std::unique_ptr<VirtioPci> pci;
-    std::vector<size_t> io_threads;  // by queue, at first
-    std::vector<uint64_t> kicks;     // by queue: what was taken out of the eventfds so far
-    std::unique_ptr<Mutex> moving;   // held by the one that moves a queue
+    std::vector<std::string> io_threads;  // by queue, at first
   };
 
   explicit Disks(Logger log) : log_(log) {}
-  absl::Status Add(const DiskConfig& config, uint32_t cpus, NvmeControllers& controllers);
+  absl::Status Add(const DiskConfig& config, const IoThreads& io_threads, uint32_t cpus,
+                   NvmeControllers& controllers);
   absl::Status OpenDevice(Disk& disk, NvmeControllers& controllers) const;
-  absl::Status StartIoThreads(std::span<const DiskConfig> configs);
   void LogWaitingFor(const Disk& disk) const;
-  void TakeKicks(const IoThread& here);
-  void CollectQueues(const Disk& disk, DiskStatistics& result) const;
 
   const Logger log_;
-  std::unique_ptr<IoThreads> io_threads_;
   std::vector<Disk> disks_;
 };
 

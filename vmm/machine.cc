@@ -12,6 +12,7 @@
 #include "vmm/acpi.h"
 #include "vmm/boot_cpu.h"
 #include "vmm/cpuid.h"
+#include "vmm/pci_slots.h"
 
 namespace ringside {
 namespace {
@@ -19,7 +20,6 @@ namespace {
 constexpr absl::Duration kMaxHaltPoll = absl::Seconds(1);
 constexpr absl::Duration kConsolePatience = absl::Seconds(1);
 constexpr absl::Duration kFlushLimit = absl::Seconds(2);  // that included
-constexpr uint32_t kRngClassCode = 0x00ff00;              // none that fits
 
 absl::Status CheckCpus(uint32_t cpus, const Kvm& kvm) {
   const auto most = std::min<uint32_t>(Machine::kMaxCpus, static_cast<uint32_t>(kvm.max_vcpus()));
@@ -108,8 +108,17 @@ absl::Status Machine::Build() {
   RINGSIDE_RETURN_IF_ERROR(CheckHaltPoll(config_.halt_poll));
   RINGSIDE_RETURN_IF_ERROR(AssignedDevices::Check(config_.assigned, config_.disks));
   RINGSIDE_RETURN_IF_ERROR(assigned_.Open(config_.assigned));
-  RINGSIDE_ASSIGN_OR_RETURN(disks_,
-                            Disks::Open(config_.disks, config_.io_threads, config_.cpus, log_));
+  RINGSIDE_ASSIGN_OR_RETURN(io_threads_, IoThreads::Create(config_.io_threads));
+  RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_.disks, *io_threads_, config_.cpus, log_));
+  // What nobody could use is not started.
+  if (!config_.io_threads.empty() || !config_.disks.empty() || !config_.devices.empty()) {
+    RINGSIDE_RETURN_IF_ERROR(io_threads_->Start());
+  }
+  if (const absl::Status status = io_threads_->uring_status(); !status.ok()) {
+    if (disks_->NeedsUring()) return status;
+    log_.Log(Severity::kWarning, "%s", Message(status));
+  }
+  queues_ = std::make_unique<DeviceQueues>(*io_threads_);
 
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
   RINGSIDE_RETURN_IF_ERROR(CheckCpus(config_.cpus, kvm));
@@ -154,24 +163,27 @@ absl::Status Machine::AddDevices() {
 
 absl::Status Machine::AddPciDevices() {
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
-  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(*memory_, *interrupt_router_, pci_host_));
+  const DeviceContext context = {.memory = *memory_, .io_threads = *io_threads_, .log = log_};
+  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *interrupt_router_, pci_host_, *queues_));
   for (const DeviceConfig& config : config_.devices) {
-    RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(*memory_));
-    RINGSIDE_RETURN_IF_ERROR(Plug(config.name, config.class_code, std::move(device)));
+    RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(context));
+    RINGSIDE_RETURN_IF_ERROR(Plug(config.name, kOwnSlot, std::move(device)));
   }
   memory_slots_ =
       std::make_unique<MemorySlots>(*vm_, static_cast<uint32_t>(memory_->regions().size()), log_);
   RINGSIDE_RETURN_IF_ERROR(assigned_.Plug(*memory_, *interrupt_router_, *memory_slots_, pci_host_));
   // On the console's thread: nobody waits for randomness for long.
-  return Plug("rng", kRngClassCode, std::make_unique<VirtioRng>(*memory_, *io_thread_));
+  return Plug("rng", kRngSlot, std::make_unique<VirtioRng>(*memory_, *io_thread_));
 }
 
-absl::Status Machine::Plug(std::string name, uint32_t class_code,
+absl::Status Machine::Plug(const std::string& name, uint32_t slot,
                            std::unique_ptr<VirtioDevice> device) {
-  RINGSIDE_ASSIGN_OR_RETURN(
-      auto pci, VirtioPci::Create(*device, class_code, std::move(name), *interrupt_router_, log_));
-  plugged_.push_back({std::move(device), std::move(pci)});
-  return pci_host_.Add(*plugged_.back().pci);
+  RINGSIDE_ASSIGN_OR_RETURN(auto pci, VirtioPci::Create(*device, name, *interrupt_router_, log_));
+  if (auto* queued = dynamic_cast<QueuedDevice*>(device.get()); queued != nullptr) {
+    queues_->Add(name, name, *queued, *pci);
+  }
+  plugged_.push_back({name, std::move(device), std::move(pci)});
+  return pci_host_.Add(*plugged_.back().pci, slot);
 }
 
 absl::Status Machine::LoadGuest(const ImageFile& kernel, const ImageFile* initrd) {
@@ -246,7 +258,11 @@ void Machine::FlushConsole() {
 MachineStatistics Machine::Statistics() {
   MachineStatistics statistics;
   statistics.console = console_->statistics();
-  disks_->Collect(statistics);
+  disks_->Collect(*queues_, statistics);
+  for (const Plugged& plugged : plugged_) {
+    statistics.devices.push_back({plugged.name, queues_->Statistics(plugged.name)});
+  }
+  statistics.io_threads = io_threads_->Statistics();
   assigned_.Collect(statistics);
   for (const auto& vcpu : vcpus_) statistics.vcpus.push_back(vcpu->statistics());
   return statistics;

@@ -30,6 +30,7 @@
 #include "base/log.h"
 #include "base/sync.h"
 #include "devices/bus.h"
+#include "devices/device_context.h"
 #include "devices/guest_memory.h"
 #include "devices/pci_host.h"
 #include "devices/power.h"
@@ -39,6 +40,7 @@
 #include "vmm/assigned_devices.h"
 #include "vmm/boot.h"
 #include "vmm/console.h"
+#include "vmm/device_queues.h"
 #include "vmm/disks.h"
 #include "vmm/interrupt_router.h"
 #include "vmm/kvm.h"
@@ -50,14 +52,12 @@
 
 namespace ringside {
 
-// A virtio device of the embedder's own, on the PCI bus behind the disks. What it counts is between
-// it and the embedder.
+// A virtio device of the embedder's own. The queues of one that is a QueuedDevice are moved,
+// counted and traced as those of disks are.
 struct DeviceConfig {
-  std::string name;         // in logs
-  uint32_t class_code = 0;  // PCI's, 24 bits
-  // Called once, by Machine::Create. The memory outlives the device, which lives as long as the
-  // machine.
-  std::function<absl::StatusOr<std::unique_ptr<VirtioDevice>>(const GuestMemory& memory)> create;
+  std::string name;  // in logs, and for MoveQueue
+  // Called once, by Machine::Create. The device lives as long as the machine.
+  std::function<absl::StatusOr<std::unique_ptr<VirtioDevice>>(const DeviceContext& context)> create;
 };
 
 struct MachineConfig {
@@ -69,7 +69,8 @@ struct MachineConfig {
   uint64_t memory = 512 << 20;  // bytes, whole pages
   ConsoleConfig console;        // COM1; `detached` defaults to Machine::Stop
   std::vector<DiskConfig> disks;
-  std::vector<IoThreadConfig> io_threads;  // of the disks; empty: one that never polls
+  // Of all devices. Empty: one, if there are disks or own devices.
+  std::vector<IoThreadConfig> io_threads;
   // By vCPU, the host's CPUs its thread may run on; empty, or not there: any.
   std::vector<std::vector<int>> vcpu_cpus;
   // How long KVM looks for a reason to go on before it lets a vCPU sleep; unset: as the kernel is
@@ -107,18 +108,24 @@ class Machine {
   // Becomes readable when the machine has ended, for event loops; do not read it.
   const EventFd& end_event() const { return end_event_; }
 
-  // Has another I/O thread serve a queue of a disk, in the middle of I/O, too; nothing is lost or
-  // done twice. Waits until the parts that are under way are done, however long the storage takes,
-  // and for other moves of the same disk. A large request of which a part was done begins anew on
-  // the other thread, so who moves a queue all the time keeps it from its end. On an error the
-  // queue stays where it was: NotFound and InvalidArgument name what there is not; others say why
-  // the thread cannot serve it.
-  absl::Status MoveQueue(size_t disk, uint16_t queue, const std::string& io_thread) {
-    return disks_->MoveQueue(disk, queue, io_thread);
+  // Has another I/O thread serve a queue of a device ("disk0", "rng", or DeviceConfig::name), in
+  // the middle of I/O, too; nothing is lost or done twice. Waits until the parts that are under way
+  // are done, however long the storage takes, and for other moves of the same device. A large
+  // request of which a part was done begins anew on the other thread, so who moves a queue all the
+  // time keeps it from its end. On an error the queue stays where it was: NotFound and
+  // InvalidArgument name what there is not; others say why the thread cannot serve it.
+  absl::Status MoveQueue(const std::string& device, uint16_t queue, const std::string& io_thread) {
+    return queues_->Move(device, queue, io_thread);
   }
+  // Starts one more I/O thread, and returns its name.
+  absl::StatusOr<std::string> AddIoThread(const IoThreadConfig& config) {
+    return io_threads_->Add(config);
+  }
+  // Ends one. FailedPrecondition while it serves a queue.
+  absl::Status RemoveIoThread(const std::string& name) { return queues_->RemoveIoThread(name); }
   // Changes how an I/O thread waits. Holds when this returns; waits for the thread's next turn.
   absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll) {
-    return disks_->SetPoll(io_thread, poll);
+    return io_threads_->SetPoll(io_thread, poll);
   }
 
   // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.
@@ -127,19 +134,19 @@ class Machine {
   bool console_spoken() const { return console_->spoken(); }
   // Also while it runs.
   MachineStatistics Statistics();
-  // Why the I/O threads of the disks look, doze or sleep. Also while it runs.
-  std::vector<IoThreadExplanation> Explain() const { return disks_->Explain(); }
+  // Why the I/O threads look, doze or sleep. Also while it runs.
+  std::vector<IoThreadExplanation> Explain() const { return io_threads_->Explain(); }
   // Of the disks with DiskConfig::trace_latency, by queue. After Wait.
-  std::vector<QueueLatencies> Latencies() const { return disks_->Latencies(); }
+  std::vector<QueueLatencies> Latencies() const { return queues_->Latencies(); }
   // Of the I/O threads with IoThreadTuning::trace_waits. Also while it runs.
-  std::vector<IoThreadWaits> Waits() const { return disks_->Waits(); }
+  std::vector<IoThreadWaits> Waits() const { return io_threads_->Waits(); }
 
  private:
   Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt);
   absl::Status Build();
   absl::Status AddDevices();
   absl::Status AddPciDevices();
-  absl::Status Plug(std::string name, uint32_t class_code, std::unique_ptr<VirtioDevice> device);
+  absl::Status Plug(const std::string& name, uint32_t slot, std::unique_ptr<VirtioDevice> device);
   void FlushConsole();
   absl::Status LoadGuest(const ImageFile& kernel, const ImageFile* initrd);
   void End(MachineEnd end);
@@ -162,8 +169,11 @@ class Machine {
   ResetPort reset_port_;
   std::unique_ptr<InterruptRouter> interrupt_router_;
   std::unique_ptr<MemorySlots> memory_slots_;
+  std::unique_ptr<IoThreads> io_threads_;
+  std::unique_ptr<DeviceQueues> queues_;
   std::unique_ptr<Disks> disks_;
   struct Plugged {
+    std::string name;
     std::unique_ptr<VirtioDevice> device;
     std::unique_ptr<VirtioPci> pci;
   };

@@ -7,40 +7,36 @@
 namespace ringside {
 namespace {
 
-constexpr size_t kNone = SIZE_MAX;
-
-absl::StatusOr<std::vector<size_t>> FindAll(std::span<const QueueShare> shares,
-                                            const IoThreads& io_threads) {
-  std::vector<size_t> found;
+absl::Status CheckNames(std::span<const QueueShare> shares, const IoThreads& io_threads) {
   for (const QueueShare& share : shares) {
-    RINGSIDE_ASSIGN_OR_RETURN(const size_t thread, io_threads.Find(share.io_thread));
-    if (std::ranges::count(found, thread) > 0) {
+    RINGSIDE_RETURN_IF_ERROR(io_threads.CheckName(share.io_thread));
+    if (std::ranges::count(shares, share.io_thread, &QueueShare::io_thread) > 1) {
       return BadInput("I/O thread '%s' is named twice; give all its queues in one place",
                       share.io_thread);
     }
-    found.push_back(thread);
   }
-  return found;
+  return absl::OkStatus();
 }
 
-absl::Status Assign(const QueueShare& share, size_t thread, std::vector<size_t>& map) {
+absl::Status Assign(const QueueShare& share, std::vector<std::string>& map) {
   for (const uint16_t queue : share.queues) {
     if (queue >= map.size()) {
       return BadInput("I/O thread '%s' cannot have queue %d; there are 0 to %d", share.io_thread,
                       queue, map.size() - 1);
     }
-    if (map[queue] != kNone) return BadInput("queue %d has two I/O threads; give it one", queue);
-    map[queue] = thread;
+    if (!map[queue].empty()) return BadInput("queue %d has two I/O threads; give it one", queue);
+    map[queue] = share.io_thread;
   }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<size_t>> MapQueues(std::span<const QueueShare> shares, uint16_t queues,
-                                              const IoThreads& io_threads, size_t usual) {
-  if (shares.empty()) return std::vector<size_t>(queues, usual);
-  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<size_t> threads, FindAll(shares, io_threads));
+absl::StatusOr<std::vector<std::string>> MapQueues(std::span<const QueueShare> shares,
+                                                   uint16_t queues, const IoThreads& io_threads,
+                                                   const std::string& usual) {
+  if (shares.empty()) return std::vector<std::string>(queues, usual);
+  RINGSIDE_RETURN_IF_ERROR(CheckNames(shares, io_threads));
   const auto named = static_cast<size_t>(
       std::ranges::count_if(shares, [](const QueueShare& share) { return !share.queues.empty(); }));
   if (named != 0 && named != shares.size()) {
@@ -48,12 +44,12 @@ absl::StatusOr<std::vector<size_t>> MapQueues(std::span<const QueueShare> shares
         "some I/O threads have queues of their own and some have not; give all of them "
         "queues, or none");
   }
-  std::vector<size_t> map(queues, kNone);
-  for (size_t i = 0; i < map.size() && named == 0; ++i) map[i] = threads[i % threads.size()];
-  for (size_t i = 0; i < shares.size(); ++i) {
-    RINGSIDE_RETURN_IF_ERROR(Assign(shares[i], threads[i], map));
+  std::vector<std::string> map(queues);
+  for (size_t i = 0; i < map.size() && named == 0; ++i) {
+    map[i] = shares[i % shares.size()].io_thread;
   }
-  if (const auto missing = std::ranges::find(map, kNone); missing != map.end()) {
+  for (const QueueShare& share : shares) RINGSIDE_RETURN_IF_ERROR(Assign(share, map));
+  if (const auto missing = std::ranges::find(map, ""); missing != map.end()) {
     return BadInput("queue %d has no I/O thread; give it one", missing - map.begin());
   }
   return map;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "vmm/io_threads.h"
+#include "poll/io_threads.h"
 
 namespace ringside {
 
@@ -21,7 +21,8 @@ struct QueueShare {
 // By queue, the thread that serves it; all by `usual` where there are no shares. Errors say what is
 // wrong with the shares: a name that is unknown or given twice, a queue that is given twice, left
 // out or not there.
-absl::StatusOr<std::vector<size_t>> MapQueues(std::span<const QueueShare> shares, uint16_t queues,
-                                              const IoThreads& io_threads, size_t usual);
+absl::StatusOr<std::vector<std::string>> MapQueues(std::span<const QueueShare> shares,
+                                                   uint16_t queues, const IoThreads& io_threads,
+                                                   const std::string& usual);
 
 }  // namespace ringside

@@ -10,8 +10,7 @@
 #include "block/nvme_device.h"
 #include "block/nvme_passthrough_device.h"
 #include "devices/latency_trace.h"
-#include "poll/explanation.h"
-#include "poll/policy.h"
+#include "poll/io_thread_statistics.h"
 
 namespace ringside {
 
@@ -54,47 +53,6 @@ struct QueueLatencies {
   std::vector<LatencyRecord> records;  // in the order in which they were answered
 };
 
-// How an I/O thread's newest waits were, oldest first (poll/wait_trace.h).
-struct IoThreadWaits {
-  std::string io_thread;
-  std::vector<WaitOutcome> waits;
-};
-
-// How an I/O thread waits now, and why.
-struct IoThreadExplanation {
-  std::string io_thread;
-  PollExplanation poll;
-};
-
-struct IoThreadStatistics {
-  std::string name;
-  std::string waiter;  // "io_uring" or "epoll"
-  // As set now.
-  PollConfig poll;
-  std::string signal;     // "early" or "batched"
-  std::vector<int> cpus;  // of the host, where it is kept; empty: anywhere
-
-  uint64_t turns = 0;
-  uint64_t spins = 0;  // waits that began by looking at the rings
-  uint64_t spin_hits = 0;
-  uint64_t spin_used_ns = 0;
-  uint64_t spin_wasted_ns = 0;
-  uint64_t spin_limit_ns = 0;  // of the last wait: what the policy makes of its settings
-  uint64_t dozes = 0;          // sleeps by a timer
-  uint64_t doze_ends = 0;      // of those, the ones that the timer ended
-  uint64_t preempted = 0;      // looks given up since another thread waited for the CPU
-  // What going to sleep costs: the latency of waking by an interrupt or by another thread, and CPU
-  // time. 0: not measured, as it never looks.
-  uint64_t wake_ns = 0;
-  uint64_t kick_ns = 0;
-  uint64_t sleep_cpu_ns = 0;
-  uint64_t sleeps = 0;
-  uint64_t wake_ups = 0;
-  uint64_t parked = 0;  // sources that fell silent, and are watched by their eventfd alone
-  uint64_t unparked = 0;
-  uint64_t io_uring_enters = 0;
-};
-
 struct ExitCount {
   const char* reason;
   uint64_t count;
@@ -124,9 +82,16 @@ struct ConsoleStatistics {
   uint64_t dropped = 0;  // beyond the limit, sent while the port was busy, or refused by the host
 };
 
+// A virtio device that is no disk.
+struct DeviceStatistics {
+  std::string name;                     // "rng", or what its embedder calls it
+  std::vector<QueueStatistics> queues;  // empty: what it counts is between it and its embedder
+};
+
 struct MachineStatistics {
   ConsoleStatistics console;
   std::vector<DiskStatistics> disks;
+  std::vector<DeviceStatistics> devices;
   std::vector<AssignedStatistics> assigned;
   std::vector<IoThreadStatistics> io_threads;
   std::vector<VcpuStatistics> vcpus;

@@ -158,6 +158,7 @@ class DriverSource final : public Source {
 
 class NoEvents final : public VirtioEvents {
  public:
+  void ConfigChanged() override {}
   void NeedsReset(std::string_view) override { needed = true; }
   std::atomic<bool> needed{false};
 };
@@ -179,7 +180,7 @@ class Rig {
   bool ok() const { return ok_ && !events_.needed; }
   const Driver& driver() const { return driver_; }
   DriverSource& source() { return source_; }
-  const BlkQueueStats& stats() const { return stats_; }
+  const QueueStats& stats() const { return stats_; }
 
  private:
   absl::Status SetUp(const Shape& shape) {
@@ -194,7 +195,7 @@ class Rig {
     }
     return absl::OkStatus();
   }
-  absl::Status AddQueue(const testing::RawRing& ring, BlkQueueStats& stats) {
+  absl::Status AddQueue(const testing::RawRing& ring, QueueStats& stats) {
     RINGSIDE_ASSIGN_OR_RETURN(EventFd kick, EventFd::Create());
     kicks_.push_back(std::make_unique<EventFd>(std::move(kick)));
     const QueueSetup setup = {.size = kQueueSize,
@@ -206,13 +207,11 @@ class Rig {
     queues_.push_back(std::make_unique<BlkQueue>(
         BlkQueue::Parts{.memory = *memory_,
                         .io_thread = io_thread_,
-                        .channel = *channel_,
-                        .disk = view_,
-                        .write_back = write_back_,
                         .stats = stats,
                         .events = events_,
                         .idle_hook = idle_hook_},
-        setup, kVirtioVersion1 | kVirtioRingIndirectDesc | kVirtioRingEventIdx));
+        BlkQueue::Disk{.channel = *channel_, .view = view_, .write_back = write_back_}, setup,
+        kVirtioVersion1 | kVirtioRingIndirectDesc | kVirtioRingEventIdx));
     return Attach(*queues_.back());
   }
   absl::Status Attach(Source& source) {
@@ -231,10 +230,10 @@ class Rig {
   std::unique_ptr<BlockChannel> channel_;
   BlkView view_;
   const std::atomic<bool> write_back_{true};
-  BlkQueueStats stats_, idle_stats_;
+  QueueStats stats_, idle_stats_;
   NoEvents events_;
   std::atomic<uint8_t> isr_{0};
-  const InterruptLine call_{isr_, 1};
+  InterruptLine call_{isr_, 1};
   HookTo<Rig, &Rig::Nothing> idle_hook_{*this};
   std::vector<std::unique_ptr<EventFd>> kicks_;
   std::vector<std::unique_ptr<BlkQueue>> queues_;

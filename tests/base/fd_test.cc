@@ -106,6 +106,14 @@ TEST_F(EventFdTest, IsReadableFromTheFirstSignalUntilCleared) {
   EXPECT_FALSE(WaitForFd(event_.fd(), POLLIN, absl::ZeroDuration()));
 }
 
+TEST_F(EventFdTest, CountTakesNothing) {
+  EXPECT_EQ(event_.count(), 0u);
+  for (int i = 0; i < 20; ++i) event_.Signal();
+  EXPECT_EQ(event_.count(), 20u);
+  EXPECT_EQ(event_.Clear(), 20u);
+  EXPECT_EQ(event_.count(), 0u);
+}
+
 TEST_F(EventFdTest, ClearReturnsHowManySignalsThereWere) {
   EXPECT_EQ(event_.Clear(), 0u);  // and does not block
   for (int i = 0; i < 3; ++i) event_.Signal();

@@ -173,6 +173,27 @@ TEST_F(PciHostFunctionTest, AnswersThroughBothMechanisms) {
   EXPECT_EQ(ReadAs<uint32_t>(ecam_, EcamOffset(1, 0, 0x100)), 0u);  // no extended capabilities
 }
 
+TEST_F(PciHostTest, AFunctionHasItsHomeOrTheNextThatIsFree) {
+  std::vector<std::unique_ptr<testing::TaggedFunction>> functions;
+  const auto add = [&](uint32_t home) {
+    functions.push_back(
+        std::make_unique<testing::TaggedFunction>(static_cast<uint16_t>(0x1040 + functions.size()),
+                                                  std::array<uint64_t, 6>{4096, 0, 0, 0, 0, 0}, 1));
+    return host_.Add(*functions.back(), home);
+  };
+  const auto at = [&](int device) {
+    return ReadAs<uint32_t>(ecam_, EcamOffset(device, 0, 0)) >> 16;
+  };
+  for (const uint32_t home : {31, 5, 5, 31}) ASSERT_TRUE(add(home).ok());
+  EXPECT_EQ(at(31), 0x1040u);
+  EXPECT_EQ(at(5), 0x1041u);
+  EXPECT_EQ(at(6), 0x1042u);
+  EXPECT_EQ(at(1), 0x1043u) << "around the end, behind the bridge";
+  EXPECT_EQ(at(2), 0xffffu);
+  for (int i = 4; i < 31; ++i) ASSERT_TRUE(add(20).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(add(20)));
+}
+
 TEST_F(PciHostFunctionTest, PortWritesSelectTheirByteLanes) {
   WriteAs<uint32_t>(ports_, kData, 0x44332211);
   EXPECT_EQ(Writable(), 0x44332211u);

@@ -98,7 +98,7 @@ TEST_F(VirtioBlkConfigTest, FeaturesFollowTheDisk) {
   Make({.info = {.size = kDiskSize, .read_only = true, .can_discard = true}});
   EXPECT_EQ(device_->features(), kAlways | Bit(VIRTIO_BLK_F_RO));
   EXPECT_EQ(device_->id(), 2);
-  EXPECT_EQ(device_->max_queue_size(), VirtioBlk::kQueueSize);
+  EXPECT_EQ(device_->max_queue_size(0), VirtioBlk::kQueueSize);
 }
 
 TEST_F(VirtioBlkConfigTest, SerialsAreCutToTheirPlace) {

@@ -69,7 +69,7 @@ class FloodTest : public ::testing::TestWithParam<Setup> {
   const TempFile file_{kFileSize};
   const EventFd kick_ = *EventFd::Create();
   std::atomic<uint8_t> isr_{0};
-  const InterruptLine line_{isr_, 1};
+  InterruptLine line_{isr_, 1};
   RecordingVirtioEvents events_;
   FakeDriver driver_{
       *memory_, {.address = 4 * kMiB, .indirect = true, .event_idx = true, .table_entries = 128}};

@@ -66,13 +66,6 @@ class VirtioBlkMoveTest : public VirtioBlkFixture {
       return threads_[0]->stats().parked.Get() > parked;
     }));
   }
-  // As Machine::Statistics does, on a thread.
-  uint64_t TakeKicks(size_t thread, uint16_t queue = 0) {
-    uint64_t kicks = 0;
-    RunOn(*threads_[thread],
-          [&] { kicks = device_->TakeKicks(queue, *threads_[thread], rig(queue).kick); });
-    return kicks;
-  }
   void ReleaseAndWait(size_t count) {
     disk_->Hold(false);
     disk_->ReleaseAll();
@@ -261,92 +254,41 @@ TEST_F(VirtioBlkMoveTest, AMoveThatBeginsDuringAResetIsForTheNextDriver) {
   EXPECT_EQ(ServedBy(), IdOf(1));
 }
 
-// ---- With statistics ----
+// ---- Of a queue that the thread has stopped looking at ----
 
-TEST_F(VirtioBlkMoveTest, KicksAreTakenWhereTheQueueIs) {
-  Start(TwoThreads());
-  EXPECT_EQ(ServedBy(), IdOf(0));
-  TakeKicks(0);
-  rig().kick.Signal();
-  EXPECT_EQ(TakeKicks(1), 0u);
-  EXPECT_EQ(TakeKicks(0), 1u);
-  ASSERT_TRUE(MoveTo(1).ok());
-  rig().kick.Signal();
-  EXPECT_EQ(TakeKicks(0), 0u);
-  EXPECT_EQ(TakeKicks(1), 1u);
-  Reset();
-  rig().kick.Signal();
-  EXPECT_EQ(TakeKicks(0), 0u);
-  EXPECT_EQ(TakeKicks(1), 1u) << "also of a queue that is down";
-}
-
-TEST_F(VirtioBlkMoveTest, AKickThatIsTakenBringsAParkedQueueBack) {
-  Start(TwoThreads());
-  HoldOneUntilParked();
-  uint64_t kicks = 0;
-  RunOn(*threads_[0], [&] {
-    driver().AddRead(8, 512);
-    rig().Publish();  // and the kernel has nothing to tell any more
-    kicks = device_->TakeKicks(0, *threads_[0], rig().kick);
-  });
-  EXPECT_GT(kicks, 0u);
-  EXPECT_TRUE(disk_->WaitForHeld(2));
-  ReleaseAndWait(2);
-}
-
-TEST_F(VirtioBlkMoveTest, AParkedQueueIsResetWhileItsKicksAreTaken) {
+TEST_F(VirtioBlkMoveTest, AParkedQueueIsResetWhileItIsKicked) {
   Start(TwoThreads());
   for (int round = 0; round < 3; ++round) {
     HoldOneUntilParked();
     BeginReset();
-    TakeKicks(0);
+    rig().kick.Signal();
+    LetTurn(*threads_[0]);
     EXPECT_FALSE(reset_done());
     disk_->Hold(false);
     disk_->ReleaseAll();
     WaitForReset();
-    TakeKicks(0);
     MakeRigs();
     Activate();
     EXPECT_EQ(ServedBy(), IdOf(0));
   }
 }
 
-TEST_F(VirtioBlkMoveTest, AParkedQueueIsMovedWhileItsKicksAreTaken) {
+TEST_F(VirtioBlkMoveTest, AParkedQueueIsMovedWhileItIsKicked) {
   Start(TwoThreads());
   HoldOneUntilParked();
   const auto move = BeginMove(0, 1);
   Settle();
   EXPECT_FALSE(move->over.HasBeenNotified());
-  TakeKicks(0);
-  TakeKicks(1);
-  // The other thread takes them once the queue is on its way there, before it has arrived.
-  BoundedEvent begun;
-  bool on_its_way = false;
-  TaskOf take([&] {
-    begun.Notify();
-    on_its_way = SpinUntil([&] { return IsOn(1); });
-    device_->TakeKicks(0, *threads_[1], rig().kick);
-  });
-  threads_[1]->Post(take);
-  ASSERT_TRUE(begun.Wait());
+  rig().kick.Signal();
+  Settle();
   ReleaseAndWait(1);
   move->over.WaitOrAbort();
-  EXPECT_TRUE(on_its_way);
   EXPECT_EQ(ServedBy(), IdOf(1));
 }
 
-// However the steps of both fall, and whoever takes kicks meanwhile.
+// However the steps of both fall.
 TEST_F(VirtioBlkMoveTest, MovesActivationsAndResetsMayMeetAnywhere) {
   Make(TwoThreads());
-  const EventFd kick = *EventFd::Create();  // of a queue's life, unlike a rig's
-  std::atomic<bool> stop{false};
-  std::thread statistics([&] {
-    while (!stop) {
-      for (const auto& thread : threads_) {
-        RunOn(*thread, [&] { device_->TakeKicks(0, *thread, kick); });
-      }
-    }
-  });
   size_t thread = 0;
   for (int round = 0; round < 3000; ++round) {
     std::unique_ptr<Move> move;
@@ -369,8 +311,6 @@ TEST_F(VirtioBlkMoveTest, MovesActivationsAndResetsMayMeetAnywhere) {
     EXPECT_TRUE(IsOn(thread));
     if (HasFailure()) break;
   }
-  stop = true;
-  statistics.join();
   MakeRigs();
   Activate();
   EXPECT_EQ(ServedBy(), IdOf(thread));

@@ -79,7 +79,7 @@ TEST_P(VirtioBlkFormTest, EveryKindOfRequestIsAnswered) {
       {BlockOp::kWriteZeroes, 17 * 512, 1024, 0, false, true},
   };
   EXPECT_TRUE(disk_->records() == expected);
-  const BlkQueueStats& stats = device_->stats(0);
+  const QueueStats& stats = device_->stats(0);
   EXPECT_EQ(stats.reads.Get(), 1u);
   EXPECT_EQ(stats.writes.Get(), 1u);
   EXPECT_EQ(stats.flushes.Get(), 1u);

@@ -300,7 +300,8 @@ TEST_F(VirtioPciTest, TooManyQueuesForTheVectorsAreRefused) {
     uint16_t id() const override { return 2; }
     uint64_t features() const override { return 0; }
     uint16_t queue_count() const override { return count; }
-    uint16_t max_queue_size() const override { return 8; }
+    uint32_t pci_class() const override { return 0; }
+    uint16_t max_queue_size(uint16_t) const override { return 8; }
     void ReadConfig(uint64_t, std::span<std::byte>) override {}
     void WriteConfig(uint64_t, std::span<const std::byte>, uint64_t) override {}
     void Activate(uint64_t, std::span<const QueueSetup>, VirtioEvents&) override {}
@@ -310,7 +311,7 @@ TEST_F(VirtioPciTest, TooManyQueuesForTheVectorsAreRefused) {
   const auto create = [&](uint16_t count) {
     wide.count = count;
     testing::FakePciPlatform platform;
-    return VirtioPci::Create(wide, 0, "wide", platform, Logger()).status();
+    return VirtioPci::Create(wide, "wide", platform, Logger()).status();
   };
   EXPECT_TRUE(create(255).ok());
   EXPECT_TRUE(absl::IsInvalidArgument(create(256)));

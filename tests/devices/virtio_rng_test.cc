@@ -237,6 +237,7 @@ TEST_F(VirtioRngTest, AQueueOutsideMemoryNeedsAReset) {
   SetArea(&Transport::Queue::descriptor_area, kMemory);
   transport_->EnableQueue(0);
   transport_->SetStatus(kRunning);
+  EXPECT_TRUE(SpinUntil([&] { return !log_.lines().empty(); }));
   EXPECT_EQ(transport_->status(), kRunning | Transport::kNeedsReset);
   EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("rng0")));
 }

@@ -301,6 +301,26 @@ TEST_F(VirtioTransportTest, WithoutVectorsInterruptsShowInTheIsr) {
   EXPECT_EQ(transport_->TakeIsr(), Transport::kIsrQueue);
 }
 
+TEST_F(VirtioTransportTest, WhoObservesAnInterruptHearsOfEachOfItsEvents) {
+  struct Observer final : InterruptLine::Observer {
+    void EventChanged(const EventFd* event) override { heard.push_back(event); }
+    std::vector<const EventFd*> heard;
+  } observer;
+  transport_->EnableVectors(true);
+  transport_->SetQueueVector(0, 2);
+  Run();
+  InterruptLine& call = *device_.setups[0].call;
+  call.Observe(&observer);
+  transport_->SetQueueVector(0, 3);
+  transport_->EnableVectors(false);
+  transport_->EnableVectors(true);
+  EXPECT_THAT(observer.heard,
+              ElementsAre(events_[2].get(), events_[3].get(), nullptr, events_[3].get()));
+  call.Observe(nullptr);
+  transport_->SetQueueVector(0, 1);
+  EXPECT_EQ(observer.heard.size(), 4u);
+}
+
 TEST_F(VirtioTransportTest, AVectorThatDoesNotExistIsNone) {
   transport_->EnableVectors(true);
   for (const uint16_t vector : {kVectors, uint16_t{0x7ff}, uint16_t{0xffff}}) {
@@ -328,7 +348,24 @@ TEST_F(VirtioTransportTest, ConfigurationWritesCarryWhatWasAgreed) {
   EXPECT_EQ(read[0], std::byte{7});
 }
 
-// The log is the host's: a driver that breaks its device and resets it for ever fills it no further.
+// A driver reads it again when the generation has changed, and is not told before it runs.
+TEST_F(VirtioTransportTest, AConfigurationThatChangesByItselfHasANewGeneration) {
+  transport_->EnableVectors(true);
+  transport_->SetConfigVector(0);
+  const uint8_t generation = transport_->config_generation();
+  transport_->ConfigChanged();
+  EXPECT_EQ(transport_->config_generation(), generation + 1);
+  EXPECT_EQ(events_[0]->Clear(), 0u);
+  EXPECT_EQ(transport_->TakeIsr(), 0);
+  Run();
+  device_.events->ConfigChanged();
+  EXPECT_EQ(transport_->config_generation(), generation + 2);
+  EXPECT_EQ(events_[0]->Clear(), 1u);
+  EXPECT_EQ(transport_->TakeIsr(), Transport::kIsrConfig);
+}
+
+// The log is the host's: a driver that breaks its device and resets it for ever fills it no
+// further.
 TEST_F(VirtioTransportTest, ComplainsAFewTimesOnly) {
   for (int i = 0; i < 100; ++i) {
     Run();

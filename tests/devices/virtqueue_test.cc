@@ -180,6 +180,42 @@ TEST_F(VirtqueueTest, AChainCanBeMovedButIsThereOnce) {
   static_assert(!std::is_copy_assignable_v<DescriptorChain>);
 }
 
+TEST_F(VirtqueueTest, AnotherGoesOnAtItsPosition) {
+  FakeDriver driver(*memory_, {.size = 8});
+  Virtqueue::Layout layout = driver.layout();
+  for (const uint16_t expected : {5, 10, 15}) {
+    Virtqueue queue(*memory_, layout);
+    EXPECT_FALSE(queue.HasWork()) << "all that came before is done";
+    for (int i = 0; i < 5; ++i) driver.NewChain().AppendReadable(kData, 1).Add();
+    driver.Publish();
+    std::array<DescriptorChain, 8> chains;
+    ASSERT_EQ(queue.Take(chains), 5u);
+    for (size_t i = 0; i < 5; ++i) queue.Return(std::move(chains[4 - i]), 0);
+    EXPECT_TRUE(queue.Publish());
+    for (int i = 0; i < 5; ++i) EXPECT_TRUE(driver.TakeUsed().has_value());
+    EXPECT_EQ(driver.TakeUsed(), std::nullopt);
+    EXPECT_EQ(queue.position(), expected);
+    layout.next = queue.position();
+  }
+}
+
+TEST_F(VirtqueueTest, WhatIsPutBackIsTakenAgain) {
+  FakeDriver driver(*memory_, {.size = 8});
+  Virtqueue queue(*memory_, driver.layout());
+  std::vector<uint16_t> heads;
+  for (int i = 0; i < 8; ++i) heads.push_back(driver.NewChain().AppendReadable(kData, 1).Add());
+  driver.Publish();
+  std::array<DescriptorChain, 8> chains;
+  ASSERT_EQ(queue.Take(chains), 8u);
+  for (size_t i = 8; i > 3; --i) queue.PutBack(std::move(chains[i - 1]));
+  EXPECT_EQ(queue.in_flight(), 3u);
+  EXPECT_EQ(queue.position(), 3u);
+  EXPECT_TRUE(queue.HasWork());
+  ASSERT_EQ(queue.Take(std::span(chains).subspan(3)), 5u);
+  for (size_t i = 0; i < 8; ++i) EXPECT_EQ(chains[i].head(), heads[i]);
+  EXPECT_EQ(queue.error(), nullptr);
+}
+
 // Ring sizes, and whether chains go through tables.
 class VirtqueueSizeTest : public VirtqueueTest,
                           public ::testing::WithParamInterface<std::tuple<int, bool>> {};

@@ -31,6 +31,7 @@ constexpr uint64_t kWriteZeroesFeature = uint64_t{1} << 14;
 
 class CountingEvents final : public VirtioEvents {
  public:
+  void ConfigChanged() override {}
   void NeedsReset(std::string_view) override { ++count; }
   std::atomic<int> count{0};
 };
@@ -42,8 +43,8 @@ const GuestMemory& Memory() {
 
 IoThread& Thread(Signalling signalling) {
   static const std::unique_ptr<IoThread> early = *IoThread::Start("early");
-  static const std::unique_ptr<IoThread> batched = *IoThread::Start(
-      "batched", IoThread::Waiter::kEpoll, {.signalling = Signalling::kBatched});
+  static const std::unique_ptr<IoThread> batched =
+      *IoThread::Start("batched", IoThread::Waiter::kEpoll, {.signalling = Signalling::kBatched});
   return signalling == Signalling::kEarly ? *early : *batched;
 }
 

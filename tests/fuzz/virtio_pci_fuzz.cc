@@ -49,7 +49,7 @@ class Guest {
  public:
   Guest() {
     device_.on_reset = [this](Task& done) { reset_done_ = &done; };
-    pci_ = *VirtioPci::Create(device_, 0x010000, "fuzz", platform_, Logger());
+    pci_ = *VirtioPci::Create(device_, "fuzz", platform_, Logger());
   }
   ~Guest() {
     EndReset();

@@ -42,7 +42,7 @@ Virtqueue::Layout FakeDriver::layout() const {
           .event_idx = options_.event_idx};
 }
 
-QueueSetup FakeDriver::Setup(uint16_t index, const EventFd& kick, const InterruptLine& call) const {
+QueueSetup FakeDriver::Setup(uint16_t index, const EventFd& kick, InterruptLine& call) const {
   return {.index = index,
           .size = ring_.size(),
           .descriptor_area = ring_.place().descriptors,

@@ -66,7 +66,7 @@ class FakeDriver {
 
   // What the device is told.
   Virtqueue::Layout layout() const;
-  QueueSetup Setup(uint16_t index, const EventFd& kick, const InterruptLine& call) const;
+  QueueSetup Setup(uint16_t index, const EventFd& kick, InterruptLine& call) const;
   uint64_t features() const;
   // First address behind rings and tables.
   uint64_t end() const { return tables_ + uint64_t{ring_.size()} * TableBytes(); }

@@ -19,11 +19,13 @@ class FakeVirtioDevice final : public VirtioDevice {
   static constexpr uint64_t kFeatures = kVirtioRingIndirectDesc | kVirtioRingEventIdx | 1 << 9;
   static constexpr uint16_t kQueues = 3;
   static constexpr uint16_t kMaxSize = 256;
+  static constexpr uint32_t kClass = 0x010000;
 
   uint16_t id() const override { return kId; }
   uint64_t features() const override { return kFeatures; }
   uint16_t queue_count() const override { return kQueues; }
-  uint16_t max_queue_size() const override { return kMaxSize; }
+  uint32_t pci_class() const override { return kClass; }
+  uint16_t max_queue_size(uint16_t) const override { return kMaxSize; }
 
   void ReadConfig(uint64_t offset, std::span<std::byte> data) override {
     const OneCall call(*this);

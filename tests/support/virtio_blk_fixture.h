@@ -25,6 +25,7 @@ inline constexpr uint64_t kBlkWriteZeroesFeature = uint64_t{1} << 14;
 
 class RecordingVirtioEvents final : public VirtioEvents {
  public:
+  void ConfigChanged() override {}
   void NeedsReset(std::string_view why) override {
     const MutexLock lock(mutex_);
     reasons_.emplace_back(why);

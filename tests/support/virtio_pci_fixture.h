@@ -47,7 +47,7 @@ class VirtioPciFixture : public ::testing::Test {
   static constexpr uint64_t kBarAddress = 0xd0000000;
 
   VirtioPciFixture() {
-    pci_ = *VirtioPci::Create(device_, 0x010000, "disk0", platform_, Logger(&log_));
+    pci_ = *VirtioPci::Create(device_, "disk0", platform_, Logger(&log_));
     bar_ = pci_->bar(0).handler;
     FindStructures();
   }

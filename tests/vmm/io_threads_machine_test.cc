@@ -167,7 +167,7 @@ TEST_P(MoveMachineTest, AQueueMovesWhileTheGuestChecksEveryByte) {
   uint64_t requests_before = 0, seen = 0;
   while (!testing::WaitForFd(machine->end_event().fd(), POLLIN, absl::ZeroDuration())) {
     const char* to = moves % 2 == 0 ? "b" : "a";
-    const absl::Status status = machine->MoveQueue(0, 0, to);
+    const absl::Status status = machine->MoveQueue("disk0", 0, to);
     ASSERT_TRUE(status.ok()) << status;
     if (++moves % 16 != 0) continue;
     const QueueStatistics queue = machine->Statistics().disks[0].queues[0];
@@ -205,7 +205,7 @@ TEST_F(IoThreadsMachineTest, AMachineMayEndWhileQueuesMove) {
     std::atomic<bool> over{false};
     std::thread mover([&] {
       for (int i = 0; !over; ++i) {
-        ASSERT_TRUE(machine->MoveQueue(0, 0, i % 2 == 0 ? "io1" : "io0").ok());
+        ASSERT_TRUE(machine->MoveQueue("disk0", 0, i % 2 == 0 ? "io1" : "io0").ok());
       }
     });
     ASSERT_TRUE(testing::SpinUntil(
@@ -221,9 +221,11 @@ TEST_F(IoThreadsMachineTest, MovingAndPollingSayWhatThereIsNot) {
   MachineConfig config = Config("end=poweroff");
   config.disks = {{.backend = NullConfig{.size = kMiB}}};
   const auto machine = Begin(config);
-  EXPECT_EQ(Message(machine->MoveQueue(1, 0, "a")), "disk 1 cannot be moved; this machine has 1");
-  EXPECT_EQ(Message(machine->MoveQueue(0, 3, "a")), "disk0 has no queue 3; it has 0 to 0");
-  EXPECT_EQ(Message(machine->MoveQueue(0, 0, "c")), "I/O thread 'c' is unknown; did you mean 'a'?");
+  EXPECT_EQ(Message(machine->MoveQueue("disk1", 0, "a")),
+            "device 'disk1' is unknown, or has no queues to move; did you mean 'disk0'?");
+  EXPECT_EQ(Message(machine->MoveQueue("disk0", 3, "a")), "disk0 has no queue 3; it has 0 to 0");
+  EXPECT_EQ(Message(machine->MoveQueue("disk0", 0, "c")),
+            "I/O thread 'c' is unknown; did you mean 'a'?");
   EXPECT_EQ(Message(machine->SetPoll("c", {})), "I/O thread 'c' is unknown; did you mean 'a'?");
   EndWell(*machine);
 }

@@ -8,6 +8,7 @@
 #include "devices/virtio_blk.h"
 #include "tests/support/test_machine.h"
 #include "tests/support/wait.h"
+#include "tests/support/zero_disk.h"
 
 namespace ringside {
 namespace {
@@ -16,7 +17,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint32_t kScsiClass = 0x010000;
 constexpr uint64_t kMiB = 1 << 20;
 
 // A disk that remembers how often it was put to work and stopped.
@@ -32,7 +32,8 @@ class CountedDisk final : public VirtioDevice {
   uint16_t id() const override { return blk_.id(); }
   uint64_t features() const override { return blk_.features(); }
   uint16_t queue_count() const override { return blk_.queue_count(); }
-  uint16_t max_queue_size() const override { return blk_.max_queue_size(); }
+  uint32_t pci_class() const override { return blk_.pci_class(); }
+  uint16_t max_queue_size(uint16_t queue) const override { return blk_.max_queue_size(queue); }
   void ReadConfig(uint64_t offset, std::span<std::byte> data) override {
     blk_.ReadConfig(offset, data);
   }
@@ -63,8 +64,8 @@ class OwnDeviceTest : public ::testing::Test {
   }
 
   DeviceConfig Device() {
-    return {.name = "own", .class_code = kScsiClass, .create = [this](const GuestMemory& memory) {
-              return std::make_unique<CountedDisk>(*disk_, memory, *io_thread_, calls_);
+    return {.name = "own", .create = [this](const DeviceContext& context) {
+              return std::make_unique<CountedDisk>(*disk_, context.memory, *io_thread_, calls_);
             }};
   }
 
@@ -108,7 +109,7 @@ TEST_F(OwnDeviceTest, ItStandsBehindTheDisks) {
 TEST_F(OwnDeviceTest, WhatItCannotDoIsTheMachinesError) {
   MachineConfig config = GuestConfig(console_, "");
   config.devices = {Device(), Device()};
-  config.devices[1].create = [](const GuestMemory&) { return BadInput("no such thing"); };
+  config.devices[1].create = [](const DeviceContext&) { return BadInput("no such thing"); };
   const auto machine = Machine::Create(config);
   EXPECT_EQ(machine.status(), absl::InvalidArgumentError("no such thing"));
 }
@@ -119,6 +120,38 @@ TEST_F(OwnDeviceTest, TheBusHasRoomForSoMany) {
   EXPECT_TRUE(Machine::Create(config).ok());
   config.devices.push_back(Device());
   EXPECT_THAT(Message(Machine::Create(config).status()), HasSubstr("room for 31 PCI devices"));
+}
+
+// One whose queues are served by the machine's I/O threads: all that disks have is its too.
+TEST_F(OwnDeviceTest, ItsQueuesMoveAndAreCountedAndTraced) {
+  MachineConfig config = GuestConfig(console_, "rw=randread qd=4 runtime=500ms wait=irq");
+  config.io_threads = {{.name = "a"}, {.name = "b"}};
+  config.devices = {{.name = "zeroes", .create = [](const DeviceContext& context) {
+                       return std::make_unique<testing::ZeroDisk>(
+                           context.memory, std::vector{context.io_threads.Find("b")->get()},
+                           QueuedDevice::QueueConfig{.trace_latency = true});
+                     }}};
+  auto machine = Machine::Create(config);
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  const auto requests = [&] { return (*machine)->Statistics().devices[0].queues[0].requests(); };
+  for (const std::string to : {"a", "b", "a"}) {
+    const uint64_t before = requests();
+    ASSERT_TRUE((*machine)->MoveQueue("zeroes", 0, to).ok());
+    EXPECT_TRUE(testing::SpinUntil([&] { return requests() > before + 10; }));
+    EXPECT_EQ((*machine)->Statistics().devices[0].queues[0].io_thread, to);
+  }
+  EXPECT_TRUE(absl::IsFailedPrecondition((*machine)->RemoveIoThread("a")));
+  EXPECT_TRUE((*machine)->RemoveIoThread("b").ok());
+  EXPECT_TRUE(absl::IsNotFound((*machine)->MoveQueue("zeroes", 0, "b")));
+  EXPECT_EQ(*(*machine)->AddIoThread({}), "io0");
+  EXPECT_TRUE((*machine)->MoveQueue("zeroes", 0, "io0").ok());
+  EXPECT_EQ((*machine)->Wait().kind, EndKind::kPowerOff);
+  EXPECT_THAT(console_.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
+  const std::vector<QueueLatencies> latencies = (*machine)->Latencies();
+  ASSERT_EQ(latencies.size(), 1u);
+  EXPECT_EQ(latencies[0].disk, "zeroes");
+  EXPECT_GT(latencies[0].records.size(), 30u);
 }
 
 }  // namespace

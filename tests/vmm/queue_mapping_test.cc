@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::SpinUntil;
-using Map = std::vector<size_t>;
+using Map = std::vector<std::string>;
 
 std::string ErrorOf(const absl::Status& status) {
   EXPECT_TRUE(absl::IsInvalidArgument(status) || absl::IsNotFound(status)) << status;
@@ -31,15 +31,12 @@ std::unique_ptr<IoThreads> Named(const std::vector<std::string>& names) {
 
 TEST(IoThreadsTest, WithoutAnyThereIsOne) {
   const auto threads = *IoThreads::Create({});
-  ASSERT_EQ(threads->size(), 1u);
-  EXPECT_EQ(threads->name(0), "io0");
+  EXPECT_EQ(threads->names(), std::vector<std::string>{"io0"});
 }
 
 TEST(IoThreadsTest, ThoseWithoutANameGetTheNextThatIsFree) {
   const auto threads = Named({"", "io2", "a", "", "", "io0"});
-  std::vector<std::string> names;
-  for (size_t i = 0; i < threads->size(); ++i) names.push_back(threads->name(i));
-  EXPECT_EQ(names, (std::vector<std::string>{"io1", "io2", "a", "io3", "io4", "io0"}));
+  EXPECT_EQ(threads->names(), (std::vector<std::string>{"io1", "io2", "a", "io3", "io4", "io0"}));
 }
 
 TEST(IoThreadsTest, SaysWhatCannotBe) {
@@ -58,8 +55,8 @@ TEST(IoThreadsTest, SaysWhatCannotBe) {
 
 TEST(IoThreadsTest, AnUnknownNameIsAnsweredWithTheNearest) {
   const auto threads = Named({"fast", "slow"});
-  EXPECT_EQ(*threads->Find("slow"), 1u);
-  EXPECT_EQ(ErrorOf(threads->Find("sloww").status()),
+  EXPECT_TRUE(threads->CheckName("slow").ok());
+  EXPECT_EQ(ErrorOf(threads->CheckName("sloww")),
             "I/O thread 'sloww' is unknown; did you mean 'slow'?");
 }
 
@@ -70,13 +67,13 @@ TEST(IoThreadsTest, EachIsKeptOnItsCpus) {
   while (!CPU_ISSET(last, &allowed)) --last;
   const std::vector<IoThreadConfig> configs = {{.name = "free"}, {.name = "kept", .cpus = {last}}};
   const auto threads = *IoThreads::Create(configs);
-  ASSERT_TRUE(threads->Start(IoThread::Waiter::kEpoll).ok());
-  const auto set_of = [&](size_t index) {
+  ASSERT_TRUE(threads->Start().ok());
+  const auto set_of = [&](const std::string& name) {
     cpu_set_t set;
-    RunOnIoThread((*threads)[index], [&] { sched_getaffinity(0, sizeof set, &set); });
+    RunOnIoThread(**threads->Find(name), [&] { sched_getaffinity(0, sizeof set, &set); });
     return set;
   };
-  const cpu_set_t free = set_of(0), kept = set_of(1);
+  const cpu_set_t free = set_of("free"), kept = set_of("kept");
   EXPECT_TRUE(CPU_EQUAL(&free, &allowed));
   EXPECT_EQ(CPU_COUNT(&kept), 1);
   EXPECT_TRUE(CPU_ISSET(last, &kept));
@@ -87,55 +84,90 @@ TEST(IoThreadsTest, PollingIsChangedWhileTheyRunAndToldOf) {
   const std::vector<IoThreadConfig> configs = {
       {.name = "a", .tuning = {.poll = {}, .signalling = Signalling::kBatched}}};
   const auto threads = *IoThreads::Create(configs);
-  ASSERT_TRUE(threads->Start(IoThread::Waiter::kEpoll).ok());
+  ASSERT_TRUE(threads->Start().ok());
   EXPECT_EQ(threads->Statistics()[0].poll.kind, PollKind::kNever);
   EXPECT_EQ(threads->Statistics()[0].signal, "batched");
   EXPECT_EQ(threads->Statistics()[0].spins, 0u);
-  ASSERT_TRUE(threads->SetPoll(0, {.kind = PollKind::kFixed, .max_ns = 1000}).ok());
+  ASSERT_TRUE(threads->SetPoll("a", {.kind = PollKind::kFixed, .max_ns = 1000}).ok());
   ASSERT_TRUE(SpinUntil([&] { return threads->Statistics()[0].spins > 0; }));
   const IoThreadStatistics now = threads->Statistics()[0];
   EXPECT_EQ(now.poll.kind, PollKind::kFixed);
   EXPECT_EQ(now.poll.max_ns, 1000);
   EXPECT_GT(now.sleep_cpu_ns, 0u) << "measured before the first look";
-  EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kGrowShrink, .grow = 0})),
+  EXPECT_THAT(ErrorOf(threads->SetPoll("a", {.kind = PollKind::kGrowShrink, .grow = 0})),
               HasSubstr("I/O thread 'a': a limit that grows by 0 does not grow"));
-  EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kWeighted, .weight = 64})),
+  EXPECT_THAT(ErrorOf(threads->SetPoll("a", {.kind = PollKind::kWeighted, .weight = 64})),
               HasSubstr("I/O thread 'a': a weight of 64 cannot be; give 0 to 63"));
   for (const double price : {0.0, -1.0, 1001.0, std::nan("")}) {
-    EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kCost, .price = price})),
+    EXPECT_THAT(ErrorOf(threads->SetPoll("a", {.kind = PollKind::kCost, .price = price})),
                 HasSubstr("give more than 0, up to 1000"));
   }
   for (const double cpu_max : {0.0, -0.1, 1.01, std::nan("")}) {
-    EXPECT_THAT(ErrorOf(threads->SetPoll(0, {.kind = PollKind::kCost, .cpu_max = cpu_max})),
+    EXPECT_THAT(ErrorOf(threads->SetPoll("a", {.kind = PollKind::kCost, .cpu_max = cpu_max})),
                 HasSubstr("of a CPU; give more than 0, up to 1"));
   }
   EXPECT_EQ(threads->Statistics()[0].poll.kind, PollKind::kFixed) << "nothing of it was taken";
+}
+
+TEST(IoThreadsTest, OneIsAddedAndRemovedWhileTheyRun) {
+  const auto threads = Named({"a"});
+  ASSERT_TRUE(threads->Start().ok());
+  const auto nobody = [](const IoThread&) { return false; };
+  EXPECT_EQ(*threads->Add({.name = "b"}), "b");
+  EXPECT_EQ(*threads->Add({}), "io0");
+  EXPECT_THAT(ErrorOf(threads->Add({.name = "b"}).status()), HasSubstr("two I/O threads"));
+  {
+    const auto handle = *threads->Find("b");
+    EXPECT_TRUE(absl::IsFailedPrecondition(threads->Remove("b", nobody).status()));
+  }
+  const auto somebody = [](const IoThread&) { return true; };
+  EXPECT_TRUE(absl::IsFailedPrecondition(threads->Remove("b", somebody).status()));
+  {
+    const auto last = threads->Remove("b", nobody);
+    ASSERT_TRUE(last.ok());
+    int runs = 0;
+    RunOnIoThread(**last, [&] { ++runs; });
+    EXPECT_EQ(runs, 1);
+  }
+  EXPECT_EQ(threads->names(), (std::vector<std::string>{"a", "io0"}));
+  EXPECT_TRUE(absl::IsNotFound(threads->Remove("b", nobody).status()));
+}
+
+TEST(IoThreadsTest, SleepInWhatTheyAreToldTo) {
+  using Waiter = IoThreadConfig::Waiter;
+  const std::vector<IoThreadConfig> configs = {{.name = "a", .waiter = Waiter::kEpoll},
+                                               {.name = "b", .waiter = Waiter::kAuto}};
+  const auto threads = *IoThreads::Create(configs);
+  ASSERT_TRUE(threads->Start().ok());
+  EXPECT_EQ(threads->Statistics()[0].waiter, "epoll");
+  EXPECT_EQ(threads->Statistics()[1].waiter, threads->uring_status().ok() ? "io_uring" : "epoll");
 }
 
 // ---- Mappings ----
 
 TEST(QueueMappingTest, WithoutSharesAllAreOnTheUsualThread) {
   const auto threads = Named({"a", "b"});
-  EXPECT_EQ(*MapQueues({}, 3, *threads, 1), Map({1, 1, 1}));
+  EXPECT_EQ(*MapQueues({}, 3, *threads, "b"), Map({"b", "b", "b"}));
 }
 
 TEST(QueueMappingTest, OfNamesAloneGoesRound) {
   const auto threads = Named({"a", "b", "c"});
-  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"c", {}}, {"a", {}}}, 5, *threads, 1),
-            Map({2, 0, 2, 0, 2}));
-  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"c", {}}, {"a", {}}}, 1, *threads, 1), Map({2}));
+  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"c", {}}, {"a", {}}}, 5, *threads, "b"),
+            Map({"c", "a", "c", "a", "c"}));
+  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"c", {}}, {"a", {}}}, 1, *threads, "b"),
+            Map({"c"}));
 }
 
 TEST(QueueMappingTest, WithQueuesIsAsItSays) {
   const auto threads = Named({"a", "b", "c"});
-  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"b", {0, 3}}, {"a", {2, 1}}}, 4, *threads, 2),
-            Map({1, 0, 0, 1}));
+  EXPECT_EQ(*MapQueues(std::vector<QueueShare>{{"b", {0, 3}}, {"a", {2, 1}}}, 4, *threads, "c"),
+            Map({"b", "a", "a", "b"}));
 }
 
 TEST(QueueMappingTest, SaysWhatIsWrong) {
   const auto threads = Named({"a", "b"});
   const auto error = [&](const std::vector<QueueShare>& shares) {
-    return ErrorOf(MapQueues(shares, 2, *threads, 0).status());
+    return ErrorOf(MapQueues(shares, 2, *threads, "a").status());
   };
   EXPECT_THAT(error({{"aa", {}}}), HasSubstr("I/O thread 'aa' is unknown; did you mean 'a'?"));
   EXPECT_THAT(error({{"a", {}}, {"a", {}}}), HasSubstr("I/O thread 'a' is named twice"));

@@ -1,4 +1,4 @@
-#include "vmm/io_threads.h"
+#include "poll/io_threads.h"
 
 #include <algorithm>
 #include <cctype>
@@ -10,7 +10,7 @@
 namespace ringside {
 namespace {
 
-absl::Status CheckName(const std::string& name) {
+absl::Status CheckSpelling(const std::string& name) {
   const bool plain = std::ranges::all_of(name, [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
   });
@@ -71,15 +71,17 @@ IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread
 
 absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
     std::span<const IoThreadConfig> configs) {
-  auto threads = std::make_unique<IoThreads>();
+  std::unique_ptr<IoThreads> threads(new IoThreads);
+  const MutexLock lock(threads->mutex_);
   if (configs.size() > kMax) {
     return BadInput("%d I/O threads cannot be; a machine takes %d", configs.size(), kMax);
   }
-  for (IoThreadConfig config : configs) {
+  const IoThreadConfig usual;
+  for (IoThreadConfig config : configs.empty() ? std::span(&usual, 1) : configs) {
     if (config.name.empty()) config.name = threads->FreeName(configs);
-    RINGSIDE_RETURN_IF_ERROR(threads->Add(config));
+    RINGSIDE_RETURN_IF_ERROR(threads->Check(config));
+    threads->threads_.push_back({.config = std::move(config)});
   }
-  if (configs.empty()) RINGSIDE_RETURN_IF_ERROR(threads->Add({.name = threads->FreeName({})}));
   return threads;
 }
 
@@ -88,14 +90,14 @@ std::string IoThreads::FreeName(std::span<const IoThreadConfig> configs) const {
   for (int number = 0;; ++number) {
     std::string name = absl::StrFormat("io%d", number);
     const auto has_it = [&name](const IoThreadConfig& config) { return config.name == name; };
-    if (std::ranges::none_of(configs, has_it) && !Find(name).ok()) return name;
+    if (std::ranges::none_of(configs, has_it) && !IndexOf(name).ok()) return name;
   }
 }
 
-absl::Status IoThreads::Add(const IoThreadConfig& config) {
+absl::Status IoThreads::Check(const IoThreadConfig& config) const {
   const std::string& name = config.name;
-  RINGSIDE_RETURN_IF_ERROR(CheckName(name));
-  if (Find(name).ok()) {
+  RINGSIDE_RETURN_IF_ERROR(CheckSpelling(name));
+  if (IndexOf(name).ok()) {
     return BadInput("two I/O threads are called '%s'; give each a name of its own", name);
   }
   RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, config.tuning.poll));
@@ -109,29 +111,54 @@ absl::Status IoThreads::Add(const IoThreadConfig& config) {
     return absl::Status(status.code(),
                         absl::StrFormat("I/O thread '%s': %s", name, Message(status)));
   }
-  threads_.push_back({.config = config});
   return absl::OkStatus();
 }
 
-absl::Status IoThreads::Start(IoThread::Waiter waiter) {
-  absl::Status status;
-  for (Thread& thread : threads_) status.Update(StartOne(thread, waiter));
-  if (!status.ok()) {
-    for (Thread& thread : threads_) thread.io_thread = nullptr;
+absl::Status IoThreads::Start() {
+  const MutexLock lock(mutex_);
+  for (Thread& thread : threads_) {
+    absl::StatusOr<Handle> started = StartOne(thread.config);
+    if (started.ok()) {
+      thread.io_thread = *std::move(started);
+      continue;
+    }
+    for (Thread& each : threads_) each.io_thread = nullptr;
+    return started.status();
   }
-  return status;
+  return absl::OkStatus();
 }
 
-absl::Status IoThreads::StartOne(Thread& thread, IoThread::Waiter waiter) {
-  const IoThreadConfig& config = thread.config;
-  RINGSIDE_ASSIGN_OR_RETURN(thread.io_thread, IoThread::Start(config.name, waiter, config.tuning));
-  if (config.cpus.empty()) return absl::OkStatus();  // its first turn need not be waited for
+absl::StatusOr<IoThreads::Handle> IoThreads::StartOne(const IoThreadConfig& config) {
+  absl::StatusOr<std::unique_ptr<IoThread>> started;
+  const auto start = [&](IoThread::Waiter waiter) {
+    started = IoThread::Start(config.name, waiter, config.tuning);
+  };
+  if (config.waiter != IoThreadConfig::Waiter::kEpoll) {
+    start(IoThread::Waiter::kUring);
+    if (!started.ok() && config.waiter == IoThreadConfig::Waiter::kAuto) {
+      uring_status_ = started.status();
+      start(IoThread::Waiter::kEpoll);
+    }
+  } else {
+    start(IoThread::Waiter::kEpoll);
+  }
+  if (!started.ok()) return started.status();
+  Handle io_thread = *std::move(started);
+  if (config.cpus.empty()) return io_thread;  // its first turn need not be waited for
   absl::Status pinned;
-  RunOnIoThread(*thread.io_thread, [&] { pinned = PinThisThread(config.cpus); });
-  return pinned;
+  RunOnIoThread(*io_thread, [&] { pinned = PinThisThread(config.cpus); });
+  if (!pinned.ok()) return pinned;
+  return io_thread;
 }
 
-absl::StatusOr<size_t> IoThreads::Find(const std::string& name) const {
+std::vector<std::string> IoThreads::names() const {
+  std::vector<std::string> names;
+  const MutexLock lock(mutex_);
+  for (const Thread& thread : threads_) names.push_back(thread.config.name);
+  return names;
+}
+
+absl::StatusOr<size_t> IoThreads::IndexOf(const std::string& name) const {
   std::vector<std::string> names;
   for (const Thread& thread : threads_) {
     if (thread.config.name == name) return names.size();
@@ -141,16 +168,63 @@ absl::StatusOr<size_t> IoThreads::Find(const std::string& name) const {
                                              Nearest(name, names)));
 }
 
-const std::string& IoThreads::NameOf(const IoThread& io_thread) const {
-  return std::ranges::find_if(
-             threads_, [&](const Thread& thread) { return thread.io_thread.get() == &io_thread; })
-      ->config.name;
+absl::Status IoThreads::CheckName(const std::string& name) const {
+  const MutexLock lock(mutex_);
+  return IndexOf(name).status();
 }
 
-absl::Status IoThreads::SetPoll(size_t index, const PollConfig& poll) {
-  Thread& thread = threads_[index];
-  RINGSIDE_RETURN_IF_ERROR(CheckPoll(thread.config.name, poll));
+absl::StatusOr<IoThreads::Handle> IoThreads::Find(const std::string& name) const {
   const MutexLock lock(mutex_);
+  RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
+  return threads_[index].io_thread;
+}
+
+std::string IoThreads::NameOf(const IoThread& io_thread) const {
+  const MutexLock lock(mutex_);
+  for (const Thread& thread : threads_) {
+    if (thread.io_thread.get() == &io_thread) return thread.config.name;
+  }
+  return "";
+}
+
+absl::Status IoThreads::uring_status() const {
+  const MutexLock lock(mutex_);
+  return uring_status_;
+}
+
+absl::StatusOr<std::string> IoThreads::Add(const IoThreadConfig& config) {
+  Thread thread = {.config = config};
+  const MutexLock lock(mutex_);
+  if (threads_.size() == kMax) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("a machine takes %d I/O threads, and has them; remove one first", kMax));
+  }
+  if (thread.config.name.empty()) thread.config.name = FreeName({});
+  RINGSIDE_RETURN_IF_ERROR(Check(thread.config));
+  RINGSIDE_ASSIGN_OR_RETURN(thread.io_thread, StartOne(thread.config));
+  return threads_.emplace_back(std::move(thread)).config.name;
+}
+
+absl::StatusOr<IoThreads::Handle> IoThreads::Remove(
+    const std::string& name, absl::FunctionRef<bool(const IoThread&)> is_needed) {
+  const MutexLock lock(mutex_);
+  RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
+  const auto thread = threads_.begin() + static_cast<ptrdiff_t>(index);
+  // Nobody finds one meanwhile: whoever is about to need it has its handle already.
+  if (thread->io_thread.use_count() > 1 || is_needed(*thread->io_thread)) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("I/O thread '%s' serves a queue; move its queues first", name));
+  }
+  Handle last = std::move(thread->io_thread);
+  threads_.erase(thread);
+  return last;
+}
+
+absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll) {
+  const MutexLock lock(mutex_);
+  RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
+  Thread& thread = threads_[index];
+  RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, poll));
   if (thread.io_thread != nullptr) {
     RunOnIoThread(*thread.io_thread, [&] { thread.io_thread->SetPoll(poll); });
   }
@@ -158,10 +232,17 @@ absl::Status IoThreads::SetPoll(size_t index, const PollConfig& poll) {
   return absl::OkStatus();
 }
 
+// Those that run, kept from being removed.
+std::vector<IoThreads::Thread> IoThreads::All() const {
+  const MutexLock lock(mutex_);
+  std::vector<Thread> all = threads_;
+  std::erase_if(all, [](const Thread& thread) { return thread.io_thread == nullptr; });
+  return all;
+}
+
 std::vector<IoThreadExplanation> IoThreads::Explain() const {
   std::vector<IoThreadExplanation> all;
-  for (const Thread& thread : threads_) {
-    if (thread.io_thread == nullptr) continue;
+  for (const Thread& thread : All()) {
     IoThreadExplanation& one = all.emplace_back(IoThreadExplanation{thread.config.name, {}});
     RunOnIoThread(*thread.io_thread, [&] { one.poll = thread.io_thread->Explain(); });
   }
@@ -170,8 +251,8 @@ std::vector<IoThreadExplanation> IoThreads::Explain() const {
 
 std::vector<IoThreadWaits> IoThreads::Waits() const {
   std::vector<IoThreadWaits> all;
-  for (const Thread& thread : threads_) {
-    if (!thread.config.tuning.trace_waits || thread.io_thread == nullptr) continue;
+  for (const Thread& thread : All()) {
+    if (!thread.config.tuning.trace_waits) continue;
     IoThreadWaits& one = all.emplace_back(IoThreadWaits{.io_thread = thread.config.name});
     RunOnIoThread(*thread.io_thread, [&] { one.waits = thread.io_thread->waits()->InOrder(); });
   }
@@ -180,11 +261,8 @@ std::vector<IoThreadWaits> IoThreads::Waits() const {
 
 std::vector<IoThreadStatistics> IoThreads::Statistics() const {
   std::vector<IoThreadStatistics> statistics;
-  const MutexLock lock(mutex_);
-  for (const Thread& thread : threads_) {
-    if (thread.io_thread != nullptr) {
-      statistics.push_back(Count(thread.config, *thread.io_thread));
-    }
+  for (const Thread& thread : All()) {
+    statistics.push_back(Count(thread.config, *thread.io_thread));
   }
   return statistics;
 }

@@ -1,0 +1,121 @@
+// A queue of a virtio device over the device's life: which I/O thread serves it, and its way from
+// one to another, also in the middle of I/O. The same for all devices.
+//
+// A move: the new thread gets ready; the old one takes nothing more, recalls what is under way,
+// shows what completes all the same, and hands over when nothing is in flight; the new one begins
+// anew what was recalled, and goes on where the ring was. What the guest made available meanwhile
+// is found by the look that every source gets in the turn it is attached in.
+//
+// Each step is a task on the thread it concerns. Which step may follow is decided under the lock,
+// and posted under it: so tasks reach a thread in the order of the decisions, and a reset finds the
+// queue on the thread it is posted to.
+//
+// Threads: Start, Stop, MoveTo, io_thread and Needs from any; Start and Stop one at a time.
+// Ownership: the owner, what Shared refers to and the I/O threads outlive it; it is stopped and not
+// moving when it goes.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/sync.h"
+#include "devices/queue_worker.h"
+
+namespace ringside {
+
+class QueueLife {
+ public:
+  // The device.
+  class Owner {
+   public:
+    // On the I/O thread that is about to serve a queue: gets what its workers need there. It may be
+    // there already. On an error the queue does not come up, or does not move.
+    virtual absl::Status Prepare(IoThread& io_thread) = 0;
+    // On that thread.
+    virtual std::unique_ptr<QueueWorker> NewWorker(uint16_t queue, const QueueWorker::Parts& parts,
+                                                   const QueueSetup& setup, uint64_t features) = 0;
+    // What goes on where `before`, a worker of this owner's, has left off.
+    virtual std::unique_ptr<QueueWorker> NextWorker(uint16_t queue, const QueueWorker::Parts& parts,
+                                                    QueueWorker& before) = 0;
+    // On an I/O thread, once for each Start, when what Stop began is done. Nothing of the queue is
+    // touched afterwards.
+    virtual void QueueIsDown() = 0;
+
+   protected:
+    ~Owner() = default;
+  };
+  // What it has of its device.
+  struct Shared {
+    uint16_t index;
+    const GuestMemory& memory;
+    QueueStats& stats;
+    LatencyTrace* trace;  // null: no latencies are wanted
+  };
+  using MoveDone = std::function<void(const absl::Status&)>;
+
+  QueueLife(Owner& owner, const Shared& shared, IoThread& io_thread)
+      : owner_(owner), shared_(shared), io_thread_(&io_thread) {}
+
+  // `events` stays until the queue is down.
+  void Start(uint64_t features, const QueueSetup& setup, VirtioEvents& events);
+  // Nothing if it was not started.
+  void Stop();
+  // `done` runs once, on any thread, perhaps before this returns. OK: the new thread serves the
+  // queue, or will when it is next started. Unavailable: it is moving already. Any other: the new
+  // thread cannot reach what the device needs or watch the queue, and the queue has stayed where it
+  // was.
+  void MoveTo(IoThread& to, MoveDone done);
+
+  // The one that serves it now, or would if it were started.
+  IoThread& io_thread() const;
+  // Whether it is served there, or on its way to or from there.
+  bool Needs(const IoThread& io_thread) const;
+
+ private:
+  enum class State { kDown, kUp, kStopping };
+
+  QueueWorker::Parts PartsOn(IoThread& io_thread);
+  // Tasks.
+  void StartHere();
+  void StopHere();
+  void PrepareMove();  // on the new thread
+  void Leave();
+  void Arrive();
+  // A hook.
+  void WhenIdle();
+
+  void HandOver();
+  bool TurnBack(const absl::Status& refused);
+  void EndMove(const absl::Status& status);
+  MoveDone TakeMove() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Down();
+
+  Owner& owner_;
+  const Shared shared_;
+
+  mutable Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kDown;
+  IoThread* io_thread_ ABSL_GUARDED_BY(mutex_);
+  // Of the move under way.
+  IoThread* to_ ABSL_GUARDED_BY(mutex_) = nullptr;      // null: there is none
+  IoThread* origin_ ABSL_GUARDED_BY(mutex_) = nullptr;  // where it began
+  bool prepared_ ABSL_GUARDED_BY(mutex_) = false;       // PrepareMove has run
+  MoveDone move_done_ ABSL_GUARDED_BY(mutex_);
+
+  // The thread's whose step it is.
+  uint64_t features_ = 0;
+  QueueSetup setup_;
+  VirtioEvents* events_ = nullptr;
+  std::unique_ptr<QueueWorker> worker_;  // null: down, or could not come up
+  bool stopped_ = false;                 // StopHere has run, and it is not down yet
+  absl::Status refused_;                 // why a move goes back to where it began
+
+  TaskTo<QueueLife, &QueueLife::StartHere> start_{*this};
+  TaskTo<QueueLife, &QueueLife::StopHere> stop_{*this};
+  TaskTo<QueueLife, &QueueLife::PrepareMove> prepare_{*this};
+  TaskTo<QueueLife, &QueueLife::Leave> leave_{*this};
+  TaskTo<QueueLife, &QueueLife::Arrive> arrive_{*this};
+  HookTo<QueueLife, &QueueLife::WhenIdle> idle_hook_{*this};
+};
+
+}  // namespace ringside

@@ -1,0 +1,75 @@
+// A virtio device whose queues are served by I/O threads, any of them by any: all that has to do
+// with threads and with the life of a queue, so that a device says only what it is and what its
+// queues do.
+//
+//   class Dice final : public QueuedDevice {
+//     class Queue : AnsweringQueue { uint32_t Serve(ChainBuffers& buffers) override { ... } };
+//     std::unique_ptr<QueueWorker> NewWorker(...) override { return make_unique<Queue>(...); }
+//     ...
+//   };
+//
+// Threads: as VirtioDevice; MoveQueue, Needs, Forget, the statistics and io_thread from any.
+// Ownership: guest memory and the I/O threads outlive it; it is reset, and no queue of it is
+// moving, before it goes.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "devices/queue_life.h"
+
+namespace ringside {
+
+class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
+ public:
+  struct QueueConfig {
+    uint16_t count = 1;
+    uint16_t size = 256;  // at most; a power of two
+    bool trace_latency = false;
+  };
+
+  // Has `to` serve the queue, in the middle of I/O, too; nothing is lost or done twice. What is in
+  // flight is waited for, however long it takes. See QueueLife::MoveTo for `done`.
+  void MoveQueue(uint16_t queue, IoThread& to, QueueLife::MoveDone done);
+  IoThread& io_thread(uint16_t queue) const { return queues_[queue]->io_thread(); }
+  // Whether a queue is served there, or is moving to or from there.
+  bool Needs(const IoThread& io_thread) const;
+  // Lets go of what it has on an I/O thread that it does not need: the thread is about to end.
+  virtual void Forget(IoThread& /*io_thread*/) {}
+
+  const QueueStats& stats(uint16_t queue) const { return stats_[queue]; }
+  // Requests that its backend has now.
+  uint64_t in_flight() const;
+  // Over the device's life, resets and moves included; null if not wanted. To be read while the
+  // device is reset.
+  const LatencyTrace* trace(uint16_t queue) const { return traces_[queue].get(); }
+
+  uint16_t queue_count() const final { return static_cast<uint16_t>(queues_.size()); }
+  uint16_t max_queue_size(uint16_t) const final { return queue_size_; }
+  void Activate(uint64_t features, std::span<const QueueSetup> queues, VirtioEvents& events) final;
+  void Reset(Task& done) final;
+
+ protected:
+  // Queue i is served by io_threads[i], and by the first ones again where there are fewer of them.
+  // There is one at least.
+  QueuedDevice(const GuestMemory& memory, const std::vector<IoThread*>& io_threads,
+               const QueueConfig& config);
+
+  // What a device adds to Activate and Reset, before its queues are started and stopped.
+  virtual void Activated(uint64_t /*features*/) {}
+  virtual void ResetBegins() {}
+  absl::Status Prepare(IoThread& /*io_thread*/) override { return absl::OkStatus(); }
+
+ private:
+  void QueueIsDown() final;
+
+  const uint16_t queue_size_;
+  std::vector<QueueStats> stats_;                      // by queue
+  std::vector<std::unique_ptr<LatencyTrace>> traces_;  // by queue; null if not wanted
+  std::vector<std::unique_ptr<QueueLife>> queues_;
+  std::atomic<size_t> queues_up_{0};
+  Task* reset_done_ = nullptr;
+};
+
+}  // namespace ringside

@@ -1,0 +1,107 @@
+// I/O threads by name, each with its way of waiting and its CPUs: those of a machine, for whatever
+// device. One can be added, and one that nobody has can be removed, at any time.
+//
+// Threads: Create and Start on one; all else from any but the I/O threads themselves.
+// Ownership: they go with this, or with the last Handle of one that was removed. Whoever has a
+// Handle keeps its thread from being removed, and gives it back before this goes.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "base/sync.h"
+#include "poll/io_thread.h"
+#include "poll/io_thread_statistics.h"
+
+namespace ringside {
+
+inline constexpr uint32_t kMaxPollWeight = 63;
+inline constexpr double kMaxPollPrice = 1000;
+
+struct IoThreadConfig {
+  // What it sleeps in. kAuto: an io_uring, or epoll where that cannot be had: see
+  // IoThreads::uring_status.
+  enum class Waiter { kAuto, kUring, kEpoll };
+
+  // Letters, digits, '.', '-' and '_'; empty: the first free of "io0", "io1", ...
+  std::string name;
+  // Looks before it sleeps where that pays; idle, it sleeps.
+  IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}};
+  Waiter waiter = Waiter::kAuto;
+  std::vector<int> cpus;  // of the host, where it may run; empty: anywhere
+};
+
+class IoThreads {
+ public:
+  static constexpr size_t kMax = 64;
+  using Handle = std::shared_ptr<IoThread>;
+
+  // Checks and names them, and starts none. Of none given one is made.
+  static absl::StatusOr<std::unique_ptr<IoThreads>> Create(std::span<const IoThreadConfig> configs);
+  // Once. On an error none is left.
+  absl::Status Start();
+
+  // In the order in which they came.
+  std::vector<std::string> names() const;
+  // NotFound, with the nearest name.
+  absl::Status CheckName(const std::string& name) const;
+  // The same; once started.
+  absl::StatusOr<Handle> Find(const std::string& name) const;
+  std::string NameOf(const IoThread& io_thread) const;
+  // Why some have no io_uring, or OK.
+  absl::Status uring_status() const;
+
+  // Once started: names and starts one more, and returns the name.
+  absl::StatusOr<std::string> Add(const IoThreadConfig& config);
+  // The thread, which nobody finds any more, and which ends with the handle. FailedPrecondition as
+  // long as anybody has another, or `is_needed` says so.
+  absl::StatusOr<Handle> Remove(const std::string& name,
+                                absl::FunctionRef<bool(const IoThread&)> is_needed);
+  // Waits until it holds, for the thread's next turn.
+  absl::Status SetPoll(const std::string& name, const PollConfig& poll);
+
+  std::vector<IoThreadStatistics> Statistics() const;
+  // Of all. Waits for a turn of each.
+  std::vector<IoThreadExplanation> Explain() const;
+  // Of those with IoThreadTuning::trace_waits. Waits for a turn of each.
+  std::vector<IoThreadWaits> Waits() const;
+
+ private:
+  struct Thread {
+    IoThreadConfig config;
+    Handle io_thread;  // null: not started
+  };
+
+  IoThreads() = default;
+  absl::StatusOr<size_t> IndexOf(const std::string& name) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::string FreeName(std::span<const IoThreadConfig> configs) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Check(const IoThreadConfig& config) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::StatusOr<Handle> StartOne(const IoThreadConfig& config)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::vector<Thread> All() const;
+
+  mutable Mutex mutex_;
+  std::vector<Thread> threads_ ABSL_GUARDED_BY(mutex_);
+  absl::Status uring_status_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Runs `function` on the I/O thread, and waits.
+template <typename Function>
+void RunOnIoThread(IoThread& io_thread, Function function) {
+  Event done;
+  TaskOf task([&] {
+    function();
+    done.Notify();
+  });
+  io_thread.Post(task);
+  done.Wait();
+}
+
+}  // namespace ringside

@@ -69,6 +69,18 @@ IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread
 
 }  // namespace
 
+const char* WaiterName(IoThreadConfig::Waiter waiter) {
+  switch (waiter) {
+    case IoThreadConfig::Waiter::kAuto:
+      return "auto";
+    case IoThreadConfig::Waiter::kUring:
+      return "io_uring";
+    case IoThreadConfig::Waiter::kEpoll:
+      return "epoll";
+  }
+  return "?";
+}
+
 absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
     std::span<const IoThreadConfig> configs) {
   std::unique_ptr<IoThreads> threads(new IoThreads);

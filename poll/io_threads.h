@@ -36,6 +36,8 @@ struct IoThreadConfig {
   std::vector<int> cpus;  // of the host, where it may run; empty: anywhere
 };
 
+const char* WaiterName(IoThreadConfig::Waiter waiter);
+
 class IoThreads {
  public:
   static constexpr size_t kMax = 64;

@@ -111,6 +111,16 @@ absl::Status SetSignal(IoThreadConfig& config, const std::string& value) {
   return BadInput("--iothread signal='%s' is unknown; give early or batched", value);
 }
 
+absl::Status SetWaiter(IoThreadConfig& config, const std::string& value) {
+  using Waiter = IoThreadConfig::Waiter;
+  for (const Waiter waiter : {Waiter::kAuto, Waiter::kUring, Waiter::kEpoll}) {
+    if (value != WaiterName(waiter)) continue;
+    config.waiter = waiter;
+    return absl::OkStatus();
+  }
+  return BadInput("--iothread waiter='%s' is unknown; give auto, io_uring or epoll", value);
+}
+
 absl::Status SetCpu(IoThreadConfig& config, const std::string& value) {
   const std::optional<std::vector<int>> cpus = ParseNumberList(value);
   if (!cpus) return BadInput("--iothread cpu='%s' is no list of CPUs; give such as 0-2+5", value);
@@ -122,11 +132,11 @@ struct Key {
   const char* name;
   Setter set;
 };
-constexpr std::array kKeys = {Key{"id", SetId},         Key{"poll", SetPoll},
-                              Key{"max", SetMax},       Key{"grow", SetGrow},
-                              Key{"shrink", SetShrink}, Key{"weight", SetWeight},
-                              Key{"price", SetPrice},   Key{"cpu-max", SetCpuMax},
-                              Key{"signal", SetSignal}, Key{"cpu", SetCpu}};
+constexpr std::array kKeys = {
+    Key{"id", SetId},         Key{"poll", SetPoll},      Key{"max", SetMax},
+    Key{"grow", SetGrow},     Key{"shrink", SetShrink},  Key{"weight", SetWeight},
+    Key{"price", SetPrice},   Key{"cpu-max", SetCpuMax}, Key{"signal", SetSignal},
+    Key{"waiter", SetWaiter}, Key{"cpu", SetCpu}};
 
 absl::Status SetField(IoThreadConfig& config, const KeyValue& field) {
   std::vector<std::string> names;

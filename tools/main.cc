@@ -155,9 +155,9 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   run.add_option("--iothread", options.io_threads,
-                 "a thread for disks, and how it waits: [id=NAME][,poll=never|always|fixed|"
+                 "a thread for devices, and how it waits: [id=NAME][,poll=never|always|fixed|"
                  "grow-shrink|weighted|cost][,max=32us][,grow=2][,shrink=2][,weight=3][,price=1.0]"
-                 "[,cpu-max=100%][,signal=early|batched][,cpu=0-2+5]; "
+                 "[,cpu-max=100%][,signal=early|batched][,waiter=auto|io_uring|epoll][,cpu=0-2+5]; "
                  "repeatable; without it there is one with poll=cost")
       ->type_name("KEYS")
       ->expected(1)

@@ -40,7 +40,8 @@ TEST(NumberListTest, RefusesAllElse) {
 
 TEST(IoThreadOptionTest, EveryKeyIsTakenUp) {
   const auto config = ParseIoThread(
-      "id=a.b-c_1,poll=grow-shrink,max=50us,grow=3,shrink=4,signal=batched,cpu=0-1+3");
+      "id=a.b-c_1,poll=grow-shrink,max=50us,grow=3,shrink=4,signal=batched,waiter=epoll,"
+      "cpu=0-1+3");
   ASSERT_TRUE(config.ok()) << config.status();
   EXPECT_EQ(config->name, "a.b-c_1");
   EXPECT_EQ(config->tuning.poll.kind, PollKind::kGrowShrink);
@@ -48,6 +49,7 @@ TEST(IoThreadOptionTest, EveryKeyIsTakenUp) {
   EXPECT_EQ(config->tuning.poll.grow, 3u);
   EXPECT_EQ(config->tuning.poll.shrink, 4u);
   EXPECT_EQ(config->tuning.signalling, Signalling::kBatched);
+  EXPECT_EQ(config->waiter, IoThreadConfig::Waiter::kEpoll);
   EXPECT_EQ(config->cpus, Numbers({0, 1, 3}));
 }
 
@@ -83,6 +85,7 @@ TEST(IoThreadOptionTest, WhatIsLeftOutIsTheDefault) {
   EXPECT_EQ(config->name, "");
   EXPECT_EQ(config->tuning.poll.max_ns, PollConfig().max_ns);
   EXPECT_EQ(config->tuning.signalling, Signalling::kEarly);
+  EXPECT_EQ(config->waiter, IoThreadConfig::Waiter::kAuto);
   EXPECT_TRUE(config->cpus.empty());
 }
 
@@ -109,6 +112,8 @@ TEST(IoThreadOptionTest, SaysWhatIsWrong) {
     EXPECT_THAT(error(text), HasSubstr("up to 100%, such as 20%")) << text;
   }
   EXPECT_THAT(error("poll=wheighted"), HasSubstr("did you mean 'weighted'?"));
+  EXPECT_THAT(error("waiter=poll"),
+              HasSubstr("waiter='poll' is unknown; give auto, io_uring or epoll"));
   EXPECT_THAT(error("signal=late"), HasSubstr("signal='late' is unknown; give early or batched"));
   EXPECT_THAT(error("cpu=first"), HasSubstr("cpu='first' is no list of CPUs; give such as 0-2+5"));
   EXPECT_THAT(error("id="), HasSubstr("id= is empty"));
@@ -328,8 +333,7 @@ TEST(StatisticsReportTest, TheConsoleTellsWhatBecameOfItsBytes) {
   EXPECT_THAT(StatisticsTable(statistics),
               HasSubstr("console: 1 bytes written, 2 waiting for their reader, 3 dropped\n"));
   const nlohmann::json json = nlohmann::json::parse(StatisticsJson(statistics));
-  EXPECT_EQ(json["console"],
-            nlohmann::json::parse(R"({"written":1,"waiting":2,"dropped":3})"));
+  EXPECT_EQ(json["console"], nlohmann::json::parse(R"({"written":1,"waiting":2,"dropped":3})"));
 }
 
 TEST(StatisticsReportTest, TheJsonTellsThemToo) {

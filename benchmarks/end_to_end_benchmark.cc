@@ -72,15 +72,15 @@ DiskConfig MakeDisk(const std::string& target) {
     return {.backend = FileConfig{
                 .path = file->path(), .cache = CacheMode::kNone, .aio = Engine::kNative}};
   }
-  if (target == kNvmeUser) return {.backend = NvmeConfig{.address = getenv(kSocketVariable)}};
+  if (target == kNvmeUser) return {.backend = NvmeConfig{.socket = getenv(kSocketVariable)}};
   static const auto file = MakeFile(RINGSIDE_BENCHMARK_DIRECTORY);
   return {.backend =
               FileConfig{.path = file->path(), .cache = CacheMode::kNone, .aio = Engine::kIoUring}};
 }
 
 std::string ExpectedEngine(const DiskConfig& disk) {
-  if (std::holds_alternative<NvmeConfig>(disk.backend)) return "nvme";
-  const auto* file = std::get_if<FileConfig>(&disk.backend);
+  if (disk.backend.As<NvmeConfig>() != nullptr) return "nvme";
+  const auto* file = disk.backend.As<FileConfig>();
   return file != nullptr ? EngineName(file->aio) : "null";
 }
 

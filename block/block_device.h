@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "base/memory_region.h"
 #include "base/segment.h"
+#include "block/block_counters.h"
 #include "poll/io_thread.h"
 
 namespace ringside {
@@ -83,6 +84,8 @@ class BlockDevice {
  public:
   virtual ~BlockDevice() = default;
   virtual const BlockInfo& info() const = 0;
+  // What it is, and what all its channels have counted so far. Any thread.
+  virtual BlockStatistics Statistics() const { return {}; }
   // The memory that segments will point to, by their `region`: for devices that reach it by DMA.
   // Once for each memory, before the first request; the memory outlives the device.
   virtual absl::Status MapMemory(std::span<const MemoryRegion> /*regions*/) {

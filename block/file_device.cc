@@ -39,43 +39,16 @@ const char* EngineName(Engine engine) {
   return "unknown";
 }
 
-FileCounters& FileCountersList::Take(Engine engine) {
-  const MutexLock lock(mutex_);
-  for (const std::unique_ptr<Entry>& entry : entries_) {
-    if (entry->engine == engine &&
-        !entry->counters.taken.exchange(true, std::memory_order_acquire)) {
-      return entry->counters;
-    }
-  }
-  FileCounters& counters = entries_.emplace_back(std::make_unique<Entry>(engine))->counters;
-  counters.taken.store(true, std::memory_order_relaxed);
-  return counters;
+BackendDescription FileConfig::Describe() const {
+  return {.name = path, .files = {path}, .needs_uring = aio == Engine::kIoUring};
 }
 
-std::vector<FileStatistics> FileCountersList::Read() const {
-  std::vector<FileStatistics> list;
-  const MutexLock lock(mutex_);
-  for (const std::unique_ptr<Entry>& entry : entries_) {
-    const FileCounters& counters = entry->counters;
-    FileStatistics& read = list.emplace_back();
-    read.engine = entry->engine;
-    for (size_t i = 0; i < read.requests.size(); ++i) {
-      read.requests[i] = counters.requests[i].Get();
-    }
-    read.bytes_read = counters.bytes_read.Get();
-    read.bytes_written = counters.bytes_written.Get();
-    read.errors = counters.errors.Get();
-    read.bounced = counters.bounced.Get();
-    read.short_transfers = counters.short_transfers.Get();
-    read.retries = counters.retries.Get();
-    read.served_inline = counters.served_inline.Get();
-    read.submit_calls = counters.submit_calls.Get();
-  }
-  return list;
+absl::StatusOr<std::unique_ptr<BlockDevice>> FileConfig::Open(const BlockContext& context) const {
+  return FileDevice::Create(*this, context.log);
 }
 
 FileDevice::FileDevice(const FileConfig& config, Logger logger)
-    : config_(config), logger_(logger), counters_(std::make_unique<FileCountersList>()) {}
+    : config_(config), logger_(logger), counters_(std::make_unique<CounterPool<FileCounters>>()) {}
 
 FileDevice::~FileDevice() = default;
 
@@ -113,7 +86,8 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::OpenEngine(Engine engi
     logger_.Log(Severity::kInfo, "disk '%s': no io_uring here; using aio=%s", config_.path,
                 EngineName(engine));
   }
-  FileCounters& counters = counters_->Take(engine);
+  FileCounters& counters = counters_->Take();
+  engine_.store(engine, std::memory_order_relaxed);
   auto channel = MakeChannel(engine, io_thread, counters);
   if (!channel.ok()) counters.taken.store(false, std::memory_order_release);
   return channel;
@@ -139,8 +113,11 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::MakeChannel(Engine eng
   return std::make_unique<ThreadChannel>(io_thread, *target_, counters, *workers_);
 }
 
-std::vector<FileStatistics> FileDevice::statistics() const {
-  return counters_->Read();
+BlockStatistics FileDevice::Statistics() const {
+  const Engine engine = engine_.load(std::memory_order_relaxed);
+  return {.engine = engine == Engine::kAuto ? "" : EngineName(engine),
+          .cache = CacheModeName(cache_),
+          .counters = counters_->Sums()};
 }
 
 }  // namespace ringside

@@ -1,8 +1,7 @@
 // A disk in a file or on a block device of the host, as it is: no format is ever guessed from what
 // it contains.
 //
-// Threads: Create and the destructor on any one thread; all else as in block_device.h. statistics()
-// may be called from any thread.
+// Threads: Create and the destructor on any one thread; all else as in block_device.h.
 // Ownership: the device outlives its channels. A file is locked for as long as its device lives:
 // against all others if it is writable, against writers if not.
 // Errors: what the user can mend is InvalidArgument, NotFound, PermissionDenied or
@@ -12,17 +11,15 @@
 // writes, discards and zeroes.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/log.h"
-#include "block/block_device.h"
+#include "block/block_backend.h"
 
 namespace ringside {
 
@@ -50,31 +47,17 @@ struct FileConfig {
   // Whether the I/O thread itself reads and writes what cannot block it. Else all goes to the
   // engine.
   bool inline_io = true;
+
+  BackendDescription Describe() const;
+  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
 };
 
 // As written on the command line: "none", "io_uring" and so on.
 const char* CacheModeName(CacheMode mode);
 const char* EngineName(Engine engine);
 
-// What channels have done.
-struct FileStatistics {
-  Engine engine = Engine::kAuto;
-  // By BlockOp; taken and not recalled, not necessarily done.
-  std::array<uint64_t, 5> requests = {};
-  uint64_t bytes_read = 0;
-  uint64_t bytes_written = 0;
-  uint64_t errors = 0;           // requests that failed
-  uint64_t bounced = 0;          // requests copied because O_DIRECT refuses their memory
-  uint64_t short_transfers = 0;  // submitted again from where they had stopped
-  uint64_t retries = 0;          // submitted again after EINTR or EAGAIN
-  uint64_t served_inline = 0;    // requests done by the I/O thread itself, without the engine
-  uint64_t submit_calls = 0;     // system calls of its own to submit; a ring's are the I/O thread's
-};
-
 struct FileCounters;
 struct FileTarget;
-class FileChannel;
-class FileCountersList;
 class WorkerPool;
 
 class FileDevice final : public BlockDevice {
@@ -85,14 +68,13 @@ class FileDevice final : public BlockDevice {
   ~FileDevice() override;
 
   const BlockInfo& info() const override { return info_; }
-  CacheMode cache_mode() const { return cache_; }
+  // The engine is that of the newest channel.
+  BlockStatistics Statistics() const override;
 
   // FailedPrecondition where the engine asked for is not to be had. A channel is not destroyed from
   // within `done`.
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
-
-  // Of all channels there have been; those of one engine, one after the other, in one entry.
-  std::vector<FileStatistics> statistics() const;
+  const CounterPool<FileCounters>& counters() const { return *counters_; }
 
  private:
   FileDevice(const FileConfig& config, Logger logger);
@@ -105,8 +87,9 @@ class FileDevice final : public BlockDevice {
   CacheMode cache_ = CacheMode::kWriteback;
   BlockInfo info_;
   std::unique_ptr<FileTarget> target_;
-  std::unique_ptr<FileCountersList> counters_;
+  std::unique_ptr<CounterPool<FileCounters>> counters_;
   std::unique_ptr<WorkerPool> workers_;
+  std::atomic<Engine> engine_{Engine::kAuto};  // before the first channel
   std::atomic<bool> said_engine_{false};
 };
 

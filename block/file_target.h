@@ -8,12 +8,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
-#include <vector>
 
-#include "base/counter.h"
 #include "base/fd.h"
-#include "base/sync.h"
 #include "block/file_device.h"
 
 namespace ringside {
@@ -51,37 +47,22 @@ struct FileTarget {
   std::atomic<int> flush_error{0};
 };
 
-struct FileCounters {
-  // Release when a channel gives them back, acquire when the next one gets them: it goes on
-  // counting where the other stopped.
-  std::atomic<bool> taken{false};
-  std::array<Counter, 5> requests;  // by BlockOp
-  Counter bytes_read;
-  Counter bytes_written;
-  Counter errors;
-  Counter bounced;
-  Counter short_transfers;
-  Counter retries;
-  Counter served_inline;
-  Counter submit_calls;
-};
-
-// The counters of all channels a device has had. They outlive the channels, and serve the next
-// ones: a guest resets its disk as often as it likes.
-class FileCountersList {
- public:
-  // Until their `taken` is false again.
-  FileCounters& Take(Engine engine);
-  std::vector<FileStatistics> Read() const;
-
- private:
-  struct Entry {
-    explicit Entry(Engine of) : engine(of) {}
-    const Engine engine;
-    FileCounters counters;
-  };
-  mutable Mutex mutex_;
-  std::vector<std::unique_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
+struct FileCounters : ChannelCounters {
+  // By BlockOp; taken and not recalled, not necessarily done.
+  std::array<Named, 5> requests = {Named(*this, "reads"), Named(*this, "writes"),
+                                   Named(*this, "flushes"), Named(*this, "discards"),
+                                   Named(*this, "zeroes")};
+  Named bytes_read{*this, "bytes_read"};
+  Named bytes_written{*this, "bytes_written"};
+  Named errors{*this, "errors"};    // requests that failed
+  Named bounced{*this, "bounced"};  // requests copied because O_DIRECT refuses their memory
+  // Submitted again: from where they had stopped, and after EINTR or EAGAIN.
+  Named short_transfers{*this, "short_transfers"};
+  Named retries{*this, "retries"};
+  // Requests done by the I/O thread itself, without the engine.
+  Named served_inline{*this, "served_inline"};
+  // System calls of its own to submit; a ring's are the I/O thread's.
+  Named submit_calls{*this, "submit_calls"};
 };
 
 }  // namespace ringside

@@ -33,6 +33,10 @@ class NullChannel final : public BlockChannel {
 
 }  // namespace
 
+absl::StatusOr<std::unique_ptr<BlockDevice>> NullConfig::Open(const BlockContext&) const {
+  return NullDevice::Create(*this);
+}
+
 absl::StatusOr<std::unique_ptr<NullDevice>> NullDevice::Create(const NullConfig& config) {
   if (config.size == 0 || config.size % 512 != 0) {
     return BadInput("a null disk of %d bytes cannot be; give a size that is a multiple of 512",

@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "block/block_device.h"
+#include "block/block_backend.h"
 
 namespace ringside {
 
@@ -17,6 +17,9 @@ struct NullConfig {
   uint64_t size = 0;  // bytes, a multiple of 512
   // From a request's submission to its completion. 0: in the turn that submitted it.
   int64_t latency_ns = 0;
+
+  BackendDescription Describe() const { return {.name = "null"}; }
+  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
 };
 
 class NullDevice final : public BlockDevice {
@@ -27,6 +30,7 @@ class NullDevice final : public BlockDevice {
   static absl::StatusOr<std::unique_ptr<NullDevice>> Create(const NullConfig& config);
 
   const BlockInfo& info() const override { return info_; }
+  BlockStatistics Statistics() const override { return {.engine = "null"}; }
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
 
  private:

@@ -13,15 +13,21 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "base/counter.h"
 #include "block/block_device.h"
 #include "block/nvme_queue.h"
 #include "block/nvme_requests.h"
 
 namespace ringside {
 
-struct NvmeCounters {
-  Counter commands, doorbells, splits, bounced, errors, resent, timeouts, stray_completions;
+struct NvmeCounters : ChannelCounters {
+  Named commands{*this, "commands"};    // sent, resent ones too
+  Named doorbells{*this, "doorbells"};  // registers written, submission and completion
+  Named splits{*this, "splits"};        // requests that took several commands
+  Named bounced{*this, "bounced"};      // requests copied because PRP cannot express their memory
+  Named errors{*this, "errors"};        // requests that failed
+  Named resent{*this, "resent"};        // commands, after an abort or a reset
+  Named timeouts{*this, "timeouts"};    // commands
+  Named stray_completions{*this, "stray_completions"};  // for commands that were not in flight
 };
 
 struct alignas(64) NvmeSlot {

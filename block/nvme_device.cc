@@ -53,20 +53,13 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> NvmeDevice::Open(IoThread& io_thre
                               .cache_lost = parts_->controller->cache_lost()});
 }
 
-NvmeStatistics NvmeDevice::statistics() const {
-  NvmeStatistics sum = {.resets = parts_->controller->resets(),
-                        .lost_interrupts = parts_->controller->lost_interrupts()};
-  for (const NvmeCounters& counters : parts_->counters) {
-    sum.commands += counters.commands.Get();
-    sum.doorbells += counters.doorbells.Get();
-    sum.splits += counters.splits.Get();
-    sum.bounced += counters.bounced.Get();
-    sum.errors += counters.errors.Get();
-    sum.resent += counters.resent.Get();
-    sum.timeouts += counters.timeouts.Get();
-    sum.stray_completions += counters.stray_completions.Get();
-  }
-  return sum;
+BlockStatistics NvmeDevice::Statistics() const {
+  BlockStatistics statistics = {.engine = "nvme"};
+  for (const NvmeCounters& counters : parts_->counters) counters.AddTo(statistics.counters);
+  statistics.counters.push_back({"resets", parts_->controller->resets()});
+  // Completions that nobody had noticed by the time-out.
+  statistics.counters.push_back({"lost_interrupts", parts_->controller->lost_interrupts()});
+  return statistics;
 }
 
 }  // namespace ringside

@@ -1,7 +1,7 @@
 // Namespaces of an NVMe controller as disks, driven from user space: no host block layer and no
 // system call on an I/O's way, data straight between the device and the segments.
 //
-// Threads: Create from any one thread; all else as in block_device.h. statistics() from any.
+// Threads: Create from any one thread; all else as in block_device.h.
 // Ownership: disks share their controller, which lives as long as one of them and keeps the device.
 // Errors: as PciDevice; what a command ends in is a negative errno, see docs/nvme.md.
 // Durability: a flush succeeds only if every write that was completed before it is durable.
@@ -10,22 +10,36 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/log.h"
-#include "block/block_device.h"
+#include "block/block_backend.h"
 #include "vfio/pci_device.h"
 
 namespace ringside {
 
 struct NvmeConfig {
-  std::string address;  // "0000:00:04.0", or of a vfio-user socket: "/run/ctrl.sock"
+  // One of these: the controller's PCI address, "0000:00:04.0", or the path of the socket where a
+  // vfio-user server has it.
+  std::string address;
+  std::string socket;
   uint32_t namespace_id = 1;
   bool read_only = false;
+  // NvmeSettings::timeout, from kMinNvmeTimeout to kMaxNvmeTimeout. A controller has one: disks on
+  // its namespaces agree, or leave it to the others.
+  std::optional<absl::Duration> timeout;
+
+  // Named as on the command line: "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1".
+  BackendDescription Describe() const;
+  absl::Status Announce(const std::string& disk, const BlockContext& context) const;
+  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
 };
+
+inline constexpr absl::Duration kMinNvmeTimeout = absl::Milliseconds(10);
+inline constexpr absl::Duration kMaxNvmeTimeout = absl::Hours(1);
 
 // For all that opening a controller takes, then again for each namespace, and for all of bringing
 // it up anew, whatever the single steps may take: more than the longest CAP.TO, which is 127.5 s.
@@ -38,20 +52,6 @@ struct NvmeSettings {
   // longer; one that came behind others after up to twice as long.
   absl::Duration least_wait = absl::Minutes(2);
   absl::Duration open_limit = kNvmeOpenLimit;
-};
-
-// Of one disk, over its life; the last two of its controller.
-struct NvmeStatistics {
-  uint64_t commands = 0;           // sent, resent ones too
-  uint64_t doorbells = 0;          // registers written, submission and completion
-  uint64_t splits = 0;             // requests that took several commands
-  uint64_t bounced = 0;            // requests copied because PRP cannot express their memory
-  uint64_t errors = 0;             // requests that failed
-  uint64_t resent = 0;             // commands, after an abort or a reset
-  uint64_t timeouts = 0;           // commands
-  uint64_t stray_completions = 0;  // for commands that were not in flight
-  uint64_t resets = 0;
-  uint64_t lost_interrupts = 0;  // completions that nobody had noticed by the time-out
 };
 
 class NvmeController;
@@ -69,12 +69,12 @@ class NvmeDevice final : public BlockDevice {
   ~NvmeDevice() override;
 
   const BlockInfo& info() const override;
+  // Resets and lost interrupts are its controller's.
+  BlockStatistics Statistics() const override;
   // One mapping serves all disks of a controller that are given the same memory.
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override;
   void EndSoon() override;
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
-
-  NvmeStatistics statistics() const;
 
  private:
   struct Parts;

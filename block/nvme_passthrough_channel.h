@@ -8,11 +8,9 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "base/counter.h"
 #include "base/fd.h"
 #include "block/nvme_command_ring.h"
 #include "block/nvme_requests.h"
@@ -20,10 +18,13 @@
 
 namespace ringside {
 
-struct NvmePassthroughCounters {
-  // Release when a channel gives them back, acquire when the next one gets them.
-  std::atomic<bool> taken{false};
-  Counter commands, enters, splits, bounced, errors, resent;
+struct NvmePassthroughCounters : ChannelCounters {
+  Named commands{*this, "commands"};  // sent, resent ones too
+  Named enters{*this, "enters"};      // io_uring_enter calls of its rings
+  Named splits{*this, "splits"};      // requests that took several commands
+  Named bounced{*this, "bounced"};    // commands whose memory was copied, here or by the kernel
+  Named errors{*this, "errors"};      // requests that failed
+  Named resent{*this, "resent"};      // commands
 };
 
 struct NvmePassthroughSlot {

@@ -9,13 +9,20 @@
 
 namespace ringside {
 
+absl::StatusOr<std::unique_ptr<BlockDevice>> NvmePassthroughConfig::Open(
+    const BlockContext& context) const {
+  return NvmePassthroughDevice::Create(*this, context.log);
+}
+
 absl::StatusOr<std::unique_ptr<NvmePassthroughDevice>> NvmePassthroughDevice::Create(
     const NvmePassthroughConfig& config, Logger logger) {
   RINGSIDE_ASSIGN_OR_RETURN(Opened opened, OpenNvmePassthrough(config, logger));
   return std::make_unique<NvmePassthroughDevice>(std::move(opened));
 }
 
-NvmePassthroughDevice::NvmePassthroughDevice(Opened opened) : opened_(std::move(opened)) {}
+NvmePassthroughDevice::NvmePassthroughDevice(Opened opened)
+    : opened_(std::move(opened)),
+      counters_(std::make_unique<CounterPool<NvmePassthroughCounters>>()) {}
 
 NvmePassthroughDevice::~NvmePassthroughDevice() {
   // What the host has read before is no longer what is there.
@@ -27,32 +34,11 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> NvmePassthroughDevice::Open(IoThre
                                          .file = opened_.file.get(),
                                          .ns = opened_.ns,
                                          .limits = opened_.limits,
-                                         .counters = TakeCounters()});
+                                         .counters = counters_->Take()});
 }
 
-NvmePassthroughCounters& NvmePassthroughDevice::TakeCounters() {
-  const MutexLock lock(mutex_);
-  for (const auto& counters : counters_) {
-    if (!counters->taken.exchange(true, std::memory_order_acquire)) return *counters;
-  }
-  NvmePassthroughCounters& counters =
-      *counters_.emplace_back(std::make_unique<NvmePassthroughCounters>());
-  counters.taken.store(true, std::memory_order_relaxed);
-  return counters;
-}
-
-NvmePassthroughStatistics NvmePassthroughDevice::statistics() const {
-  NvmePassthroughStatistics sum;
-  const MutexLock lock(mutex_);
-  for (const auto& counters : counters_) {
-    sum.commands += counters->commands.Get();
-    sum.enters += counters->enters.Get();
-    sum.splits += counters->splits.Get();
-    sum.bounced += counters->bounced.Get();
-    sum.errors += counters->errors.Get();
-    sum.resent += counters->resent.Get();
-  }
-  return sum;
+BlockStatistics NvmePassthroughDevice::Statistics() const {
+  return {.engine = "uring_cmd", .counters = counters_->Sums()};
 }
 
 }  // namespace ringside

@@ -1,13 +1,14 @@
 #include "tools/disk_option.h"
 
+#include <algorithm>
 #include <array>
-#include <charconv>
 #include <filesystem>
-#include <limits>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "base/nearest.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -17,20 +18,15 @@
 namespace ringside {
 namespace {
 
-using Setter = absl::Status (*)(DiskConfig&, const std::string& value);
-
-// What a disk is, as messages name it. A namespace is given by its URL, in front of all keys.
-constexpr char kFile[] = "type=file";
-constexpr char kNull[] = "type=null";
-constexpr char kNvme[] = "nvme://";
-constexpr char kPassthrough[] = "/dev/ng0n1";
-constexpr char kFileOrNvme[] = "type=file, nvme:// or /dev/ng0n1";
+constexpr char kNvmeUrl[] = "nvme://";
 constexpr char kNvmeExample[] = "nvme://0000:00:04.0/1";
-constexpr char kNvmeUser[] = "nvme+user://";
+constexpr char kNvmeUserUrl[] = "nvme+user://";
 constexpr char kNvmeUserExample[] = "nvme+user:///run/ctrl.sock/1";
+constexpr uint32_t kEveryNamespace = UINT32_MAX;  // and so no namespace
 
-FileConfig& File(DiskConfig& config) {
-  return std::get<FileConfig>(config.backend);
+template <typename Config>
+Config& In(DiskConfig& disk) {
+  return *disk.backend.As<Config>();
 }
 
 // The enumerator among `choices` whose name is `value`.
@@ -46,11 +42,6 @@ absl::StatusOr<Enum> Choose(const char* key, const std::string& value,
                   Nearest(value, names));
 }
 
-absl::Status SetPath(DiskConfig& config, const std::string& value) {
-  File(config).path = value;
-  return absl::OkStatus();
-}
-
 absl::Status SetSwitch(bool& is_on, const char* key, const std::string& value) {
   if (value != "on" && value != "off") {
     return BadInput("--disk %s='%s' is unknown; give on or off", key, value);
@@ -59,74 +50,73 @@ absl::Status SetSwitch(bool& is_on, const char* key, const std::string& value) {
   return absl::OkStatus();
 }
 
-absl::Status SetReadOnly(DiskConfig& config, const std::string& value) {
-  auto* nvme = std::get_if<NvmeConfig>(&config.backend);
-  auto* passthrough = std::get_if<NvmePassthroughConfig>(&config.backend);
-  bool& read_only = nvme != nullptr          ? nvme->read_only
-                    : passthrough != nullptr ? passthrough->read_only
-                                             : File(config).read_only;
-  return SetSwitch(read_only, "readonly", value);
+template <typename Config>
+absl::Status SetReadOnly(DiskConfig& disk, const std::string& value) {
+  return SetSwitch(In<Config>(disk).read_only, "readonly", value);
 }
 
-absl::Status SetInline(DiskConfig& config, const std::string& value) {
-  return SetSwitch(File(config).inline_io, "inline", value);
+absl::Status SetPath(DiskConfig& disk, const std::string& value) {
+  In<FileConfig>(disk).path = value;
+  return absl::OkStatus();
 }
 
-absl::Status SetCache(DiskConfig& config, const std::string& value) {
+absl::Status SetInline(DiskConfig& disk, const std::string& value) {
+  return SetSwitch(In<FileConfig>(disk).inline_io, "inline", value);
+}
+
+absl::Status SetCache(DiskConfig& disk, const std::string& value) {
   constexpr std::array kModes = {CacheMode::kNone, CacheMode::kWriteback, CacheMode::kWritethrough,
                                  CacheMode::kDirectsync, CacheMode::kUnsafe};
-  RINGSIDE_ASSIGN_OR_RETURN(File(config).cache, Choose("cache", value, kModes, CacheModeName));
+  RINGSIDE_ASSIGN_OR_RETURN(In<FileConfig>(disk).cache,
+                            Choose("cache", value, kModes, CacheModeName));
   return absl::OkStatus();
 }
 
-absl::Status SetAio(DiskConfig& config, const std::string& value) {
+absl::Status SetAio(DiskConfig& disk, const std::string& value) {
   constexpr std::array kEngines = {Engine::kAuto, Engine::kIoUring, Engine::kNative,
                                    Engine::kThreads};
-  RINGSIDE_ASSIGN_OR_RETURN(File(config).aio, Choose("aio", value, kEngines, EngineName));
+  RINGSIDE_ASSIGN_OR_RETURN(In<FileConfig>(disk).aio, Choose("aio", value, kEngines, EngineName));
   return absl::OkStatus();
 }
 
-absl::Status SetSize(DiskConfig& config, const std::string& value) {
+absl::Status SetSize(DiskConfig& disk, const std::string& value) {
   const absl::StatusOr<uint64_t> size = ParseSize(value);
   if (!size.ok()) return BadInput("--disk size=%s", Message(size.status()));
-  std::get<NullConfig>(config.backend).size = *size;
+  In<NullConfig>(disk).size = *size;
   return absl::OkStatus();
 }
 
-absl::Status SetLatency(DiskConfig& config, const std::string& value) {
-  RINGSIDE_ASSIGN_OR_RETURN(std::get<NullConfig>(config.backend).latency_ns,
+absl::Status SetLatency(DiskConfig& disk, const std::string& value) {
+  RINGSIDE_ASSIGN_OR_RETURN(In<NullConfig>(disk).latency_ns,
                             ParseShortTime("--disk latency", value, "20us"));
   return absl::OkStatus();
 }
 
-absl::Status SetTimeout(DiskConfig& config, const std::string& value) {
+absl::Status SetTimeout(DiskConfig& disk, const std::string& value) {
   absl::Duration timeout;
   if (!absl::ParseDuration(absl::string_view(value.data(), value.size()), &timeout) ||
       timeout < kMinNvmeTimeout || timeout > kMaxNvmeTimeout) {
     return BadInput("--disk timeout='%s' cannot be; give a time from 10ms to 1h, such as 30s",
                     value);
   }
-  config.nvme_timeout = timeout;
+  In<NvmeConfig>(disk).timeout = timeout;
   return absl::OkStatus();
 }
 
-absl::Status SetSerial(DiskConfig& config, const std::string& value) {
-  config.serial = value;
+absl::Status SetSerial(DiskConfig& disk, const std::string& value) {
+  disk.serial = value;
   return absl::OkStatus();
 }
 
-absl::Status SetQueues(DiskConfig& config, const std::string& value) {
-  const auto [end, error] =
-      std::from_chars(value.data(), value.data() + value.size(), config.queues);
-  if (error != std::errc() || end != value.data() + value.size() || config.queues == 0) {
-    return BadInput("--disk queues='%s' cannot be; give 1 to %d", value, VirtioBlk::kMaxQueues);
-  }
-  return absl::OkStatus();
+absl::Status SetQueues(DiskConfig& disk, const std::string& value) {
+  disk.queues = ParseNumber<uint16_t>(value).value_or(0);
+  if (disk.queues != 0) return absl::OkStatus();
+  return BadInput("--disk queues='%s' cannot be; give 1 to %d", value, VirtioBlk::kMaxQueues);
 }
 
 // "a+b", or "a:0+3/b:1-2".
-absl::Status SetIoThreads(DiskConfig& config, const std::string& value) {
-  config.shares.clear();
+absl::Status SetIoThreads(DiskConfig& disk, const std::string& value) {
+  disk.shares.clear();
   const bool with_queues = value.find(':') != std::string::npos;
   const char separator = with_queues ? '/' : '+';
   std::string_view rest = value;
@@ -143,109 +133,113 @@ absl::Status SetIoThreads(DiskConfig& config, const std::string& value) {
           "or threads alone as a+b",
           value, share);
     }
-    config.shares.push_back({.io_thread = std::string(share.substr(0, colon))});
-    if (queues) config.shares.back().queues.assign(queues->begin(), queues->end());
+    disk.shares.push_back({.io_thread = std::string(share.substr(0, colon))});
+    if (queues) disk.shares.back().queues.assign(queues->begin(), queues->end());
     if (end == std::string_view::npos) return absl::OkStatus();
     rest.remove_prefix(end + 1);
   }
 }
 
-// Taken up before all others, as it says which of them there are.
-absl::Status SetType(DiskConfig& config, const std::string& value) {
-  if (value == "file") {
-    config.backend = FileConfig();
-  } else if (value == "null") {
-    config.backend = NullConfig();
-  } else {
-    return BadInput("--disk type='%s' is unknown; give file or null", value);
-  }
-  return absl::OkStatus();
-}
-
 struct Key {
   const char* name;
-  const char* type;  // which alone has it; null: every disk
-  Setter set;
+  absl::Status (*set)(DiskConfig& disk, const std::string& value);
 };
-constexpr std::array kKeys = {
-    Key{"type", nullptr, SetType},
-    Key{"path", kFile, SetPath},
-    Key{"readonly", kFileOrNvme, SetReadOnly},
-    Key{"cache", kFile, SetCache},
-    Key{"aio", kFile, SetAio},
-    Key{"inline", kFile, SetInline},
-    Key{"size", kNull, SetSize},
-    Key{"latency", kNull, SetLatency},
-    Key{"timeout", kNvme, SetTimeout},
-    Key{"serial", nullptr, SetSerial},
-    Key{"queues", nullptr, SetQueues},
-    Key{"iothreads", nullptr, SetIoThreads},
-};
+constexpr Key kDiskKeys[] = {
+    {"serial", SetSerial}, {"queues", SetQueues}, {"iothreads", SetIoThreads}};
+constexpr Key kFileKeys[] = {{"path", SetPath},
+                             {"readonly", SetReadOnly<FileConfig>},
+                             {"cache", SetCache},
+                             {"aio", SetAio},
+                             {"inline", SetInline}};
+constexpr Key kNullKeys[] = {{"size", SetSize}, {"latency", SetLatency}};
+constexpr Key kNvmeKeys[] = {{"readonly", SetReadOnly<NvmeConfig>}, {"timeout", SetTimeout}};
+constexpr Key kPassthroughKeys[] = {{"readonly", SetReadOnly<NvmePassthroughConfig>}};
 
-std::string_view TypeOf(const DiskConfig& config) {
-  if (std::holds_alternative<NvmePassthroughConfig>(config.backend)) return kPassthrough;
-  if (std::holds_alternative<NvmeConfig>(config.backend)) return kNvme;
-  return std::holds_alternative<FileConfig>(config.backend) ? kFile : kNull;
+// What a disk can be.
+struct Kind {
+  const char* name;  // as messages say it
+  std::span<const Key> keys;
+  bool says_type = false;  // in front of all keys
+};
+constexpr Kind kFile = {"type=file", kFileKeys};
+constexpr Kind kNull = {"type=null", kNullKeys};
+constexpr Kind kNvme = {kNvmeUrl, kNvmeKeys, true};
+constexpr Kind kPassthrough = {"/dev/ng0n1", kPassthroughKeys, true};
+constexpr const Kind* kKinds[] = {&kFile, &kNull, &kNvme, &kPassthrough};
+constexpr char kTypeKey[] = "type";
+
+const Key* Find(std::span<const Key> keys, const std::string& name) {
+  const auto found = std::ranges::find(keys, name, &Key::name);
+  return found == keys.end() ? nullptr : &*found;
 }
 
-struct Field {
-  const Key* key;
-  std::string value;
-};
-
-absl::StatusOr<Field> FindKey(const KeyValue& field) {
-  std::vector<std::string> names;
-  for (const Key& key : kKeys) {
-    if (field.key == key.name) return Field{&key, field.value};
-    names.emplace_back(key.name);
+absl::Status CheckKnown(const KeyValue& field) {
+  std::vector<std::string> names = {kTypeKey};
+  for (const Kind* kind : kKinds) {
+    for (const Key& key : kind->keys) names.emplace_back(key.name);
   }
+  for (const Key& key : kDiskKeys) names.emplace_back(key.name);
+  if (std::ranges::count(names, field.key) > 0) return absl::OkStatus();
   return BadInput("--disk '%s' is unknown; did you mean '%s'?", field.key,
                   Nearest(field.key, names));
 }
 
-absl::Status SetField(DiskConfig& config, const Field& field) {
-  const Key& key = *field.key;
-  const std::string_view type = TypeOf(config);
-  const bool says_type = type == kNvme || type == kPassthrough;
-  if (says_type && key.set == SetType) {
-    return BadInput("--disk 'type' is not for %s, which says it already; leave it out", type);
+// A disk on its way.
+struct Disk {
+  DiskConfig config;
+  const Kind* kind;
+};
+
+absl::Status SetType(Disk& disk, const std::string& value) {
+  if (disk.kind->says_type) {
+    return BadInput("--disk 'type' is not for %s, which says it already; leave it out",
+                    disk.kind->name);
   }
-  if (key.type != nullptr && std::string_view(key.type).find(type) == std::string_view::npos) {
-    return BadInput("--disk '%s' is for %s only; leave it out%s", key.name, key.type,
-                    says_type ? std::string() : absl::StrFormat(", or give %s", key.type));
+  if (value != "file" && value != "null") {
+    return BadInput("--disk type='%s' is unknown; give file or null", value);
   }
-  return key.set(config, field.value);
+  if (value == "null") disk = {{.backend = NullConfig()}, &kNull};
+  return absl::OkStatus();
+}
+
+absl::Status SetField(Disk& disk, const KeyValue& field) {
+  const Key* key = Find(kDiskKeys, field.key);
+  if (key == nullptr) key = Find(disk.kind->keys, field.key);
+  if (key != nullptr) return key->set(disk.config, field.value);
+  std::vector<const char*> kinds;
+  for (const Kind* kind : kKinds) {
+    if (Find(kind->keys, field.key) != nullptr) kinds.push_back(kind->name);
+  }
+  std::string names = absl::StrJoin(kinds, ", ");
+  if (kinds.size() > 1) names.replace(names.rfind(", "), 2, " or ");
+  return BadInput("--disk '%s' is for %s only; leave it out%s", field.key, names,
+                  disk.kind->says_type ? std::string() : ", or give " + names);
 }
 
 absl::StatusOr<uint32_t> ParseNamespace(const std::string& url, std::string_view number,
                                         const char* example) {
   if (number.empty())
     return BadInput("--disk '%s' names no namespace; give such as %s", url, example);
-  uint32_t namespace_id = 0;
-  const auto [end, error] =
-      std::from_chars(number.data(), number.data() + number.size(), namespace_id);
-  if (error != std::errc() || end != number.data() + number.size() || namespace_id == 0 ||
-      namespace_id == std::numeric_limits<uint32_t>::max()) {
-    return BadInput("--disk '%s': '%s' is no namespace; they count from 1, as in %s", url, number,
-                    example);
-  }
-  return namespace_id;
+  const uint32_t namespace_id = ParseNumber<uint32_t>(number).value_or(0);
+  if (namespace_id != 0 && namespace_id != kEveryNamespace) return namespace_id;
+  return BadInput("--disk '%s': '%s' is no namespace; they count from 1, as in %s", url, number,
+                  example);
 }
 
 // No file is a character device: that is a namespace, whatever it is called.
-void TakeDevice(DiskConfig& config, std::vector<Field>& fields) {
-  std::erase_if(fields, [&config](const Field& field) {
+void TakeDevice(Disk& disk, std::vector<KeyValue>& fields) {
+  std::erase_if(fields, [&disk](const KeyValue& field) {
     std::error_code error;
-    if (field.key->set != SetPath || !std::filesystem::is_character_file(field.value, error)) {
+    if (field.key != "path" || !std::filesystem::is_character_file(field.value, error)) {
       return false;
     }
-    config.backend = NvmePassthroughConfig{.path = field.value};
+    disk = {{.backend = NvmePassthroughConfig{.path = field.value}}, &kPassthrough};
     return true;
   });
 }
 
 absl::StatusOr<NvmeConfig> ParseNvmeUrl(const std::string& url) {
-  const std::string_view rest = std::string_view(url).substr(sizeof kNvme - 1);
+  const std::string_view rest = std::string_view(url).substr(sizeof kNvmeUrl - 1);
   const size_t slash = rest.find('/');
   // vfio/ knows what an address looks like.
   NvmeConfig config = {.address = std::string(rest.substr(0, slash))};
@@ -260,56 +254,56 @@ absl::StatusOr<NvmeConfig> ParseNvmeUrl(const std::string& url) {
 
 // The path has slashes of its own: the namespace is behind the last.
 absl::StatusOr<NvmeConfig> ParseNvmeUserUrl(const std::string& url) {
-  const std::string_view rest = std::string_view(url).substr(sizeof kNvmeUser - 1);
+  const std::string_view rest = std::string_view(url).substr(sizeof kNvmeUserUrl - 1);
   const size_t slash = rest.rfind('/');
   if (!rest.starts_with('/') || slash == 0) {
     return BadInput("--disk '%s' names no socket by its whole path; give such as %s", url,
                     kNvmeUserExample);
   }
-  NvmeConfig config = {.address = std::string(rest.substr(0, slash))};
+  NvmeConfig config = {.socket = std::string(rest.substr(0, slash))};
   RINGSIDE_ASSIGN_OR_RETURN(config.namespace_id,
                             ParseNamespace(url, rest.substr(slash + 1), kNvmeUserExample));
   return config;
 }
 
+// Of what is given in front of all keys; a file without.
+absl::StatusOr<Disk> ParseKind(const std::string& given) {
+  const bool is_user = given.starts_with(kNvmeUserUrl);
+  if (is_user || given.starts_with(kNvmeUrl)) {
+    RINGSIDE_ASSIGN_OR_RETURN(const NvmeConfig nvme,
+                              is_user ? ParseNvmeUserUrl(given) : ParseNvmeUrl(given));
+    return Disk{{.backend = nvme}, &kNvme};
+  }
+  if (given.starts_with("/dev/")) {
+    return Disk{{.backend = NvmePassthroughConfig{.path = given}}, &kPassthrough};
+  }
+  return Disk{{.backend = FileConfig()}, &kFile};
+}
+
 }  // namespace
 
 absl::StatusOr<DiskConfig> ParseDisk(const std::string& text) {
-  DiskConfig config;
-  std::string keys = text;
-  const char* hint = "a file is given as path=";
-  const bool is_url = text.starts_with(kNvme) || text.starts_with(kNvmeUser);
-  if (is_url || text.starts_with("/dev/")) {
-    const size_t comma = text.find(',');
-    const std::string given = text.substr(0, comma);
-    if (!is_url) {
-      config.backend = NvmePassthroughConfig{.path = given};
-    } else {
-      RINGSIDE_ASSIGN_OR_RETURN(
-          config.backend, text.starts_with(kNvme) ? ParseNvmeUrl(given) : ParseNvmeUserUrl(given));
-    }
-    if (comma == std::string::npos) return config;
-    keys = text.substr(comma + 1);
-    hint = "give KEY=VALUE instead of ";
+  const size_t comma = text.find(',');
+  RINGSIDE_ASSIGN_OR_RETURN(Disk disk, ParseKind(text.substr(0, comma)));
+  if (disk.kind->says_type && comma == std::string::npos) return std::move(disk.config);
+  RINGSIDE_ASSIGN_OR_RETURN(
+      std::vector<KeyValue> fields,
+      disk.kind->says_type
+          ? ParseKeyValues("--disk", text.substr(comma + 1), "give KEY=VALUE instead of ")
+          : ParseKeyValues("--disk", text, "a file is given as path="));
+  for (const KeyValue& field : fields) RINGSIDE_RETURN_IF_ERROR(CheckKnown(field));
+  // First, as it says which keys there are.
+  for (const KeyValue& field : fields) {
+    if (field.key == kTypeKey) RINGSIDE_RETURN_IF_ERROR(SetType(disk, field.value));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<KeyValue> words,
-                            ParseKeyValues("--disk", keys, hint));
-  std::vector<Field> fields;
-  for (const KeyValue& word : words) {
-    RINGSIDE_ASSIGN_OR_RETURN(fields.emplace_back(), FindKey(word));
+  if (disk.kind == &kFile) TakeDevice(disk, fields);
+  for (const KeyValue& field : fields) {
+    if (field.key != kTypeKey) RINGSIDE_RETURN_IF_ERROR(SetField(disk, field));
   }
-  for (const Field& field : fields) {
-    if (field.key->set == SetType) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
-  }
-  if (std::holds_alternative<FileConfig>(config.backend)) TakeDevice(config, fields);
-  for (const Field& field : fields) {
-    if (field.key->set != SetType) RINGSIDE_RETURN_IF_ERROR(SetField(config, field));
-  }
-  if (const auto* file = std::get_if<FileConfig>(&config.backend);
-      file != nullptr && file->path.empty()) {
+  if (disk.kind == &kFile && In<FileConfig>(disk.config).path.empty()) {
     return BadInput("--disk '%s' has no path=FILE", text);
   }
-  return config;
+  return std::move(disk.config);
 }
 
 }  // namespace ringside

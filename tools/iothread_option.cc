@@ -1,7 +1,6 @@
 #include "tools/iothread_option.h"
 
 #include <array>
-#include <charconv>
 #include <optional>
 #include <vector>
 
@@ -40,15 +39,6 @@ absl::Status SetMax(IoThreadConfig& config, const std::string& value) {
   RINGSIDE_ASSIGN_OR_RETURN(config.tuning.poll.max_ns,
                             ParseShortTime("--iothread max", value, "32us"));
   return absl::OkStatus();
-}
-
-// Unset: `text` as a whole is none.
-template <typename Number>
-std::optional<Number> ParseNumber(std::string_view text) {
-  Number number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
 }
 
 struct Range {

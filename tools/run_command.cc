@@ -2,7 +2,6 @@
 
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <functional>
@@ -18,6 +17,7 @@
 #include "tools/exit_codes.h"
 #include "tools/iothread_option.h"
 #include "tools/latency_file.h"
+#include "tools/number_list.h"
 #include "tools/poll_report.h"
 #include "tools/serial_option.h"
 #include "tools/statistics_report.h"
@@ -41,12 +41,8 @@ absl::StatusOr<BootProtocol> ParseEntry(const std::string& text) {
 }
 
 absl::StatusOr<uint32_t> ParseCpus(const std::string& text) {
-  uint32_t cpus = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), cpus);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return BadInput("--cpus '%s' is not a whole number; give 1 to %d", text, Machine::kMaxCpus);
-  }
-  return cpus;
+  if (const auto cpus = ParseNumber<uint32_t>(text)) return *cpus;
+  return BadInput("--cpus '%s' is not a whole number; give 1 to %d", text, Machine::kMaxCpus);
 }
 
 // Unset: the kernel's.
@@ -133,8 +129,9 @@ absl::Status CheckSerial(const SerialOption& serial, const MachineConfig& config
   RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the kernel", config.kernel));
   RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the initrd", config.initrd));
   for (const DiskConfig& disk : config.disks) {
-    const auto* file = std::get_if<FileConfig>(&disk.backend);
-    if (file != nullptr) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a disk", file->path));
+    for (const std::string& file : disk.backend.Describe().files) {
+      RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a disk", file));
+    }
   }
   for (const auto* trace : {&traces.latencies, &traces.waits}) {
     if (*trace) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a trace", (*trace)->path()));

@@ -1,5 +1,6 @@
 #include "tools/statistics_report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
@@ -58,67 +59,27 @@ Json QueuesJson(const std::vector<QueueStatistics>& queues) {
   return json;
 }
 
-// What happened below the queues.
+// What happened below the queues: what is not nothing.
 void AppendBackend(std::string& table, const DiskStatistics& disk) {
-  absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s, ", Printable(disk.path), disk.cache,
+  absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s", Printable(disk.path), disk.cache,
                         disk.engine.empty() ? "unused" : disk.engine);
-  if (disk.nvme.has_value()) {
-    const NvmeStatistics& nvme = *disk.nvme;
-    absl::StrAppendFormat(&table,
-                          "%d commands, %d doorbells, %d split, %d bounced, %d errors, %d resent, "
-                          "%d timeouts, %d resets, %d stray completions, %d lost interrupts\n",
-                          nvme.commands, nvme.doorbells, nvme.splits, nvme.bounced, nvme.errors,
-                          nvme.resent, nvme.timeouts, nvme.resets, nvme.stray_completions,
-                          nvme.lost_interrupts);
-    return;
-  }
-  if (disk.passthrough.has_value()) {
-    const NvmePassthroughStatistics& passed = *disk.passthrough;
-    absl::StrAppendFormat(&table,
-                          "%d commands, %d enters, %d split, %d bounced, %d errors, %d resent\n",
-                          passed.commands, passed.enters, passed.splits, passed.bounced,
-                          passed.errors, passed.resent);
-    return;
-  }
-  absl::StrAppendFormat(&table, "%d bounced, %d short, %d retried", disk.bounced,
-                        disk.short_transfers, disk.retries);
-  if (disk.served_inline > 0) absl::StrAppendFormat(&table, ", %d inline", disk.served_inline);
-  if (disk.submit_calls > 0) {
-    absl::StrAppendFormat(&table, ", %d submission calls", disk.submit_calls);
+  for (const BlockCounter& counter : disk.counters) {
+    if (counter.value == 0) continue;
+    std::string words = counter.name;
+    std::ranges::replace(words, '_', ' ');
+    absl::StrAppendFormat(&table, ", %d %s", counter.value, words);
   }
   table += '\n';
 }
 
 Json DiskJson(const DiskStatistics& disk) {
-  Json json = {{"path", disk.path},
-               {"cache", disk.cache},
-               {"aio", disk.engine},
-               {"bounced", disk.bounced},
-               {"short_transfers", disk.short_transfers},
-               {"retries", disk.retries},
-               {"served_inline", disk.served_inline},
-               {"submit_calls", disk.submit_calls}};
-  if (disk.nvme.has_value()) {
-    const NvmeStatistics& nvme = *disk.nvme;
-    json["nvme"] = {{"commands", nvme.commands},
-                    {"doorbells", nvme.doorbells},
-                    {"splits", nvme.splits},
-                    {"bounced", nvme.bounced},
-                    {"errors", nvme.errors},
-                    {"resent", nvme.resent},
-                    {"timeouts", nvme.timeouts},
-                    {"resets", nvme.resets},
-                    {"stray_completions", nvme.stray_completions},
-                    {"lost_interrupts", nvme.lost_interrupts}};
-  }
-  if (disk.passthrough.has_value()) {
-    const NvmePassthroughStatistics& passed = *disk.passthrough;
-    json["nvme_passthrough"] = {{"commands", passed.commands}, {"enters", passed.enters},
-                                {"splits", passed.splits},     {"bounced", passed.bounced},
-                                {"errors", passed.errors},     {"resent", passed.resent}};
-  }
-  json["queues"] = QueuesJson(disk.queues);
-  return json;
+  Json counters = Json::object();
+  for (const BlockCounter& counter : disk.counters) counters[counter.name] = counter.value;
+  return {{"path", disk.path},
+          {"cache", disk.cache},
+          {"aio", disk.engine},
+          {"counters", counters},
+          {"queues", QueuesJson(disk.queues)}};
 }
 
 }  // namespace
@@ -177,9 +138,7 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                {"assigned", Json::array()},
                {"io_threads", Json::array()},
                {"vcpus", Json::array()}};
-  for (const DiskStatistics& disk : statistics.disks) {
-    json["disks"].push_back(DiskJson(disk));
-  }
+  for (const DiskStatistics& disk : statistics.disks) json["disks"].push_back(DiskJson(disk));
   for (const DeviceStatistics& device : statistics.devices) {
     json["devices"].push_back({{"name", device.name}, {"queues", QueuesJson(device.queues)}});
   }

@@ -10,7 +10,6 @@
 #include "vfio/pci_sysfs.h"
 #include "vfio/vfio_device.h"
 #include "vmm/memory_layout.h"
-#include "vmm/nvme_controllers.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {
@@ -75,11 +74,13 @@ absl::Status AssignedDevices::Check(std::span<const AssignedConfig> configs,
     }
   }
   for (size_t i = 0; i < disks.size(); ++i) {
-    const auto* nvme = std::get_if<NvmeConfig>(&disks[i].backend);
-    if (nvme == nullptr || !addresses.contains(nvme->address)) continue;
-    return BadInput(
-        "PCI device '%s' cannot be assigned and be disk%d too (%s); its namespaces go with it",
-        nvme->address, i, NvmeName(*nvme));
+    const BackendDescription disk = disks[i].backend.Describe();
+    for (const std::string& address : disk.pci_devices) {
+      if (!addresses.contains(address)) continue;
+      return BadInput(
+          "PCI device '%s' cannot be assigned and be disk%d too (%s); its namespaces go with it",
+          address, i, disk.name);
+    }
   }
   return absl::OkStatus();
 }

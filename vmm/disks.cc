@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
+#include "block/nvme_controllers.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {
@@ -13,9 +14,6 @@ namespace {
 // What the bus has room for, beside the host bridge and the entropy device.
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
 constexpr absl::Duration kStopPatience = absl::Seconds(1);
-constexpr char kNullName[] = "null";
-constexpr char kNvmeEngine[] = "nvme";
-constexpr char kPassthroughEngine[] = "uring_cmd";
 
 absl::Status CheckSerial(const std::string& serial) {
   const bool printable =
@@ -30,30 +28,8 @@ absl::Status CheckQueues(uint16_t queues) {
   return BadInput("%d queues cannot be; give 1 to %d", queues, VirtioBlk::kMaxQueues);
 }
 
-// A path, or what is there instead of one.
-std::string PathOf(const DiskConfig& config) {
-  if (const auto* file = std::get_if<FileConfig>(&config.backend)) return file->path;
-  if (const auto* generic = std::get_if<NvmePassthroughConfig>(&config.backend)) {
-    return generic->path;
-  }
-  const auto* nvme = std::get_if<NvmeConfig>(&config.backend);
-  return nvme != nullptr ? NvmeName(*nvme) : kNullName;
-}
-
 std::string DiskName(size_t index) {
   return absl::StrFormat("disk%d", index);
-}
-
-void CollectFile(const FileDevice& file, DiskStatistics& result) {
-  result.cache = CacheModeName(file.cache_mode());
-  for (const FileStatistics& channel : file.statistics()) {
-    result.engine = EngineName(channel.engine);
-    result.bounced += channel.bounced;
-    result.short_transfers += channel.short_transfers;
-    result.retries += channel.retries;
-    result.served_inline += channel.served_inline;
-    result.submit_calls += channel.submit_calls;
-  }
 }
 
 }  // namespace
@@ -66,19 +42,18 @@ absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> c
     return BadInput("%d disks cannot be; a machine takes %d", configs.size(), kMaxDisks);
   }
   NvmeControllers controllers(log);
+  const BlockContext context = {.log = log, .nvme = controllers};
   for (size_t i = 0; i < configs.size(); ++i) {
-    const auto* nvme = std::get_if<NvmeConfig>(&configs[i].backend);
-    if (nvme == nullptr) continue;
-    RINGSIDE_RETURN_IF_ERROR(controllers.Announce(DiskName(i), *nvme, configs[i].nvme_timeout));
+    RINGSIDE_RETURN_IF_ERROR(configs[i].backend.Announce(DiskName(i), context));
   }
   for (const DiskConfig& config : configs) {
-    RINGSIDE_RETURN_IF_ERROR(disks->Add(config, io_threads, cpus, controllers));
+    RINGSIDE_RETURN_IF_ERROR(disks->Add(config, io_threads, cpus, context));
   }
   return disks;
 }
 
 absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, uint32_t cpus,
-                        NvmeControllers& controllers) {
+                        const BlockContext& context) {
   RINGSIDE_RETURN_IF_ERROR(CheckSerial(config.serial));
   RINGSIDE_RETURN_IF_ERROR(CheckQueues(config.queues));
   const size_t index = disks_.size();
@@ -87,45 +62,22 @@ absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, u
   const uint16_t queues = config.queues != 0 ? config.queues : queue_per_cpu;
   const std::vector<std::string> names = io_threads.names();
   auto mapped = MapQueues(config.shares, queues, io_threads, names[index % names.size()]);
+  BackendDescription backend = config.backend.Describe();
   if (!mapped.ok()) {
     return absl::Status(mapped.status().code(),
-                        absl::StrFormat("disk '%s': %s", PathOf(config), Message(mapped.status())));
+                        absl::StrFormat("disk '%s': %s", backend.name, Message(mapped.status())));
   }
-  Disk disk = {.config = config, .name = DiskName(index), .io_threads = *std::move(mapped)};
-  RINGSIDE_RETURN_IF_ERROR(OpenDevice(disk, controllers));
-  disks_.push_back(std::move(disk));
-  return absl::OkStatus();
-}
-
-absl::Status Disks::OpenDevice(Disk& disk, NvmeControllers& controllers) const {
-  if (const auto* null = std::get_if<NullConfig>(&disk.config.backend)) {
-    RINGSIDE_ASSIGN_OR_RETURN(disk.device, NullDevice::Create(*null));
-    return absl::OkStatus();
-  }
-  if (const auto* nvme = std::get_if<NvmeConfig>(&disk.config.backend)) {
-    RINGSIDE_ASSIGN_OR_RETURN(auto device, controllers.Open(*nvme));
-    disk.nvme = device.get();
-    disk.device = std::move(device);
-    return absl::OkStatus();
-  }
-  if (const auto* generic = std::get_if<NvmePassthroughConfig>(&disk.config.backend)) {
-    RINGSIDE_ASSIGN_OR_RETURN(auto device, NvmePassthroughDevice::Create(*generic, log_));
-    disk.passthrough = device.get();
-    disk.device = std::move(device);
-    return absl::OkStatus();
-  }
-  RINGSIDE_ASSIGN_OR_RETURN(auto file,
-                            FileDevice::Create(std::get<FileConfig>(disk.config.backend), log_));
-  disk.file = file.get();
-  disk.device = std::move(file);
+  RINGSIDE_ASSIGN_OR_RETURN(auto device, config.backend.Open(context));
+  disks_.push_back({.config = config,
+                    .name = DiskName(index),
+                    .backend = std::move(backend),
+                    .device = std::move(device),
+                    .io_threads = *std::move(mapped)});
   return absl::OkStatus();
 }
 
 bool Disks::NeedsUring() const {
-  return std::ranges::any_of(disks_, [](const Disk& disk) {
-    const auto* file = std::get_if<FileConfig>(&disk.config.backend);
-    return file != nullptr && file->aio == Engine::kIoUring;
-  });
+  return std::ranges::any_of(disks_, [](const Disk& disk) { return disk.backend.needs_uring; });
 }
 
 absl::Status Disks::Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,
@@ -144,10 +96,10 @@ absl::Status Disks::Plug(const DeviceContext& context, PciPlatform& platform, Pc
     disk.blk = std::make_unique<VirtioBlk>(*disk.device, context.memory, io_threads, blk);
     RINGSIDE_ASSIGN_OR_RETURN(
         disk.pci,
-        VirtioPci::Create(*disk.blk, absl::StrFormat("%s (%s)", disk.name, PathOf(config)),
+        VirtioPci::Create(*disk.blk, absl::StrFormat("%s (%s)", disk.name, disk.backend.name),
                           platform, log_));
     RINGSIDE_RETURN_IF_ERROR(pci_host.Add(*disk.pci, kDiskSlot));
-    queues.Add(disk.name, PathOf(config), *disk.blk, *disk.pci);
+    queues.Add(disk.name, disk.backend.name, *disk.blk, *disk.pci);
   }
   return absl::OkStatus();
 }
@@ -177,33 +129,24 @@ void Disks::LogWaitingFor(const Disk& disk) const {
         Severity::kWarning,
         "%s (%s): its I/O thread does not come back from what another disk's storage or server "
         "has to answer; the machine ends when it has",
-        disk.name, PathOf(disk.config));
+        disk.name, disk.backend.name);
     return;
   }
   log_.Log(
       Severity::kWarning,
       "%s (%s): its storage has %d requests and does not give them back; the machine ends when "
       "it has (is the file system frozen, or the storage gone?)",
-      disk.name, PathOf(disk.config), disk.blk->in_flight());
+      disk.name, disk.backend.name, disk.blk->in_flight());
 }
 
 void Disks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {
   for (const Disk& disk : disks_) {
-    DiskStatistics& result = statistics.disks.emplace_back();
-    result.path = PathOf(disk.config);
-    result.cache = CacheModeName(CacheMode::kNone);
-    if (disk.file != nullptr) {
-      CollectFile(*disk.file, result);
-    } else if (disk.nvme != nullptr) {
-      result.engine = kNvmeEngine;
-      result.nvme = disk.nvme->statistics();
-    } else if (disk.passthrough != nullptr) {
-      result.engine = kPassthroughEngine;
-      result.passthrough = disk.passthrough->statistics();
-    } else {
-      result.engine = kNullName;
-    }
-    result.queues = queues.Statistics(disk.name);
+    BlockStatistics device = disk.device->Statistics();
+    statistics.disks.push_back({.path = disk.backend.name,
+                                .cache = std::move(device.cache),
+                                .engine = std::move(device.engine),
+                                .counters = std::move(device.counters),
+                                .queues = queues.Statistics(disk.name)});
   }
 }
 

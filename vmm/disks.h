@@ -7,15 +7,13 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "base/log.h"
+// What DiskConfig::backend can be, or anything like them.
 #include "block/file_device.h"
 #include "block/null_device.h"
 #include "block/nvme_device.h"
@@ -26,19 +24,13 @@
 #include "devices/virtio_blk.h"
 #include "devices/virtio_pci.h"
 #include "vmm/device_queues.h"
-#include "vmm/nvme_controllers.h"
 #include "vmm/queue_mapping.h"
 #include "vmm/statistics.h"
 
 namespace ringside {
 
 struct DiskConfig {
-  // Where the bytes are.
-  std::variant<FileConfig, NullConfig, NvmeConfig, NvmePassthroughConfig> backend;
-  // NvmeSettings::timeout, from kMinNvmeTimeout to kMaxNvmeTimeout. A controller has one: disks on
-  // its namespaces agree, or leave it to the others.
-  std::optional<absl::Duration> nvme_timeout;
-
+  BlockBackend backend;        // where the bytes are: a FileConfig, a NullConfig, ...
   std::string serial;          // what the guest sees; empty: "disk0", "disk1", ...
   uint16_t queues = 0;         // 0: as many as vCPUs, at most VirtioBlk::kMaxQueues
   bool trace_latency = false;  // for Machine::Latencies
@@ -72,11 +64,8 @@ class Disks {
   struct Disk {
     DiskConfig config;
     std::string name;
+    BackendDescription backend;
     std::unique_ptr<BlockDevice> device;
-    // `device`, if it is one:
-    const FileDevice* file = nullptr;
-    const NvmeDevice* nvme = nullptr;
-    const NvmePassthroughDevice* passthrough = nullptr;
     std::unique_ptr<VirtioBlk> blk;
     std::unique_ptr<VirtioPci> pci;
     std::vector<std::string> io_threads;  // by queue, at first
@@ -84,8 +73,7 @@ class Disks {
 
   explicit Disks(Logger log) : log_(log) {}
   absl::Status Add(const DiskConfig& config, const IoThreads& io_threads, uint32_t cpus,
-                   NvmeControllers& controllers);
-  absl::Status OpenDevice(Disk& disk, NvmeControllers& controllers) const;
+                   const BlockContext& context);
   void LogWaitingFor(const Disk& disk) const;
 
   const Logger log_;

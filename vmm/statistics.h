@@ -3,12 +3,10 @@
 
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "block/nvme_device.h"
-#include "block/nvme_passthrough_device.h"
+#include "block/block_counters.h"
 #include "devices/latency_trace.h"
 #include "poll/io_thread_statistics.h"
 
@@ -34,13 +32,7 @@ struct DiskStatistics {
   std::string path;  // or "null", "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1"
   std::string cache;
   std::string engine;  // empty: the guest never used the disk
-  uint64_t bounced = 0;
-  uint64_t short_transfers = 0;
-  uint64_t retries = 0;
-  uint64_t served_inline = 0;  // requests done by the I/O thread itself, without the engine
-  uint64_t submit_calls = 0;
-  std::optional<NvmeStatistics> nvme;                    // of a namespace only
-  std::optional<NvmePassthroughStatistics> passthrough;  // of one through the kernel's driver only
+  std::vector<BlockCounter> counters;
   std::vector<QueueStatistics> queues;
 };
 

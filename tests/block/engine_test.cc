@@ -64,7 +64,7 @@ class EngineTest : public ::testing::TestWithParam<Setting> {
 };
 
 TEST_P(EngineTest, IsTheEngineAskedFor) {
-  EXPECT_EQ(disk_->statistics().engine, GetParam().engine);
+  EXPECT_EQ(disk_->device().Statistics().engine, EngineName(GetParam().engine));
 }
 
 TEST_P(EngineTest, WritesAndReadsOneSegmentAndMany) {
@@ -82,8 +82,8 @@ TEST_P(EngineTest, WritesAndReadsOneSegmentAndMany) {
     EXPECT_EQ(disk_->Run(read), 0);
     EXPECT_EQ(read.Text(), text) << lengths.size() << " segments";
   }
-  EXPECT_EQ(disk_->statistics().bounced, 0u);
-  EXPECT_EQ(disk_->statistics().errors, 0u);
+  EXPECT_EQ(disk_->Count("bounced"), 0u);
+  EXPECT_EQ(disk_->Count("errors"), 0u);
 }
 
 TEST_P(EngineTest, CopiesWhatDirectAccessRefuses) {
@@ -99,8 +99,8 @@ TEST_P(EngineTest, CopiesWhatDirectAccessRefuses) {
     EXPECT_EQ(read.Text(), text);
   }
   if (GetParam().inline_io == Inline::kOff) {
-    EXPECT_EQ(disk_->statistics().bounced, direct() ? 6u : 0u);
-    EXPECT_EQ(disk_->statistics().served_inline, 0u);
+    EXPECT_EQ(disk_->Count("bounced"), direct() ? 6u : 0u);
+    EXPECT_EQ(disk_->Count("served_inline"), 0u);
   }
 }
 
@@ -201,7 +201,7 @@ TEST_P(EngineTest, RefusesWhatLiesBeyondTheEnd) {
   discard.length = ~uint64_t{0} - 511;
   EXPECT_EQ(disk_->Run(discard), -EINVAL);
   EXPECT_EQ(std::filesystem::file_size(file_.path()), kSize);
-  EXPECT_EQ(disk_->statistics().errors, 3u);
+  EXPECT_EQ(disk_->Count("errors"), 3u);
 }
 
 TEST_P(EngineTest, NothingToTransferIsDoneLater) {

@@ -122,7 +122,7 @@ TEST(FileDeviceTest, TellsWhatTheGuestNeeds) {
         Case{CacheMode::kUnsafe, true}}) {
     auto device = FileDevice::Create({.path = file.path(), .cache = mode}, Logger());
     ASSERT_TRUE(device.ok()) << device.status();
-    EXPECT_EQ((*device)->cache_mode(), mode);
+    EXPECT_EQ((*device)->Statistics().cache, CacheModeName(mode));
     const BlockInfo& info = (*device)->info();
     EXPECT_EQ(info.size, 1u << 20);
     EXPECT_EQ(info.logical_block, 512u);
@@ -164,7 +164,7 @@ TEST(FileDeviceTest, WithoutDirectAccess) {
   testing::RecordingLog log;
   auto device = FileDevice::Create({.path = path}, Logger(&log));
   ASSERT_TRUE(device.ok()) << device.status();
-  EXPECT_EQ((*device)->cache_mode(), CacheMode::kWriteback);
+  EXPECT_EQ((*device)->Statistics().cache, "writeback");
   ASSERT_EQ(log.lines().size(), 1u);
   EXPECT_THAT(log.lines()[0], HasSubstr("using cache=writeback"));
 }
@@ -204,7 +204,7 @@ TEST(FileDeviceTest, ChoosesTheEngineByWhatThereIs) {
     if (waiter == IoThread::Waiter::kUring && !testing::UringStatus().ok()) continue;
     testing::TestDisk disk({.path = file.path(), .cache = cache}, waiter);
     ASSERT_TRUE(disk.status().ok()) << disk.status();
-    EXPECT_EQ(disk.statistics().engine, expected);
+    EXPECT_EQ(disk.device().Statistics().engine, EngineName(expected));
   }
   const testing::TestDisk disk({.path = file.path(), .aio = Engine::kIoUring},
                                IoThread::Waiter::kEpoll);
@@ -219,6 +219,8 @@ TEST(FileDeviceTest, CountsOnInTheSamePlaceHoweverOftenAChannelIsOpened) {
   auto device =
       FileDevice::Create({.path = file.path(), .cache = CacheMode::kWriteback}, Logger(&log));
   ASSERT_TRUE(device.ok()) << device.status();
+  EXPECT_EQ((*device)->Statistics().engine, "");
+  EXPECT_EQ(testing::CountOf((*device)->Statistics().counters, "submit_calls"), 0u);
   auto io_thread = IoThread::Start("disk-test");
   ASSERT_TRUE(io_thread.ok()) << io_thread.status();
   RunOn(**io_thread, [&] {
@@ -227,7 +229,8 @@ TEST(FileDeviceTest, CountsOnInTheSamePlaceHoweverOftenAChannelIsOpened) {
     const auto second = (*device)->Open(**io_thread);
     EXPECT_TRUE(first.ok() && second.ok());
   });
-  EXPECT_EQ((*device)->statistics().size(), 2u);
+  EXPECT_EQ((*device)->counters().size(), 2u);
+  EXPECT_EQ((*device)->Statistics().engine, "threads");
   EXPECT_EQ(log.lines().size(), 1u);
 }
 
@@ -266,7 +269,7 @@ TEST(FileDeviceTest, BlockDevicesOfBothSectorSizes) {
     if (!loop.attached()) GTEST_SKIP() << "no loop devices here";
     testing::TestDisk disk({.path = loop.path()}, IoThread::Waiter::kEpoll);
     ASSERT_TRUE(disk.status().ok()) << disk.status();
-    EXPECT_EQ(disk.device().cache_mode(), CacheMode::kNone);
+    EXPECT_EQ(disk.device().Statistics().cache, "none");
     EXPECT_EQ(disk.device().info().size, 1u << 20);
     EXPECT_EQ(disk.device().info().logical_block, sector);
     testing::TestRequest write(BlockOp::kWrite, 8192, {4096}), zeroes(BlockOp::kWriteZeroes, 4096);
@@ -280,7 +283,7 @@ TEST(FileDeviceTest, BlockDevicesOfBothSectorSizes) {
     EXPECT_EQ(discard.result, 0);
     EXPECT_EQ(file.Content(8192, 4096), std::string(4096, 'w'));
     // Its node lies on a tmpfs, it does not.
-    EXPECT_EQ(disk.statistics().served_inline, 0u);
+    EXPECT_EQ(disk.Count("served_inline"), 0u);
     const absl::Status second = Create({.path = loop.path()});
     EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
   }

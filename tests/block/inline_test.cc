@@ -58,7 +58,7 @@ class TmpfsInlineTest : public ::testing::TestWithParam<std::pair<Engine, CacheM
     }
     ASSERT_TRUE(disk_->status().ok()) << disk_->status();
   }
-  uint64_t served_inline() const { return disk_->statistics().served_inline; }
+  uint64_t served_inline() const { return disk_->Count("served_inline"); }
 
   TempFile file_{kSize};
   std::unique_ptr<TestDisk> disk_;
@@ -78,11 +78,10 @@ TEST_P(TmpfsInlineTest, ReadsAndWritesAreServedInline) {
     EXPECT_EQ(read.Text(), text);
     EXPECT_EQ(served_inline(), expected += 2);
   }
-  const FileStatistics statistics = disk_->statistics();
-  EXPECT_EQ(statistics.requests[0], 4u);
-  EXPECT_EQ(statistics.requests[1], 4u);
-  EXPECT_EQ(statistics.bytes_read, statistics.bytes_written);
-  EXPECT_EQ(statistics.bounced, 0u);
+  EXPECT_EQ(disk_->Count("reads"), 4u);
+  EXPECT_EQ(disk_->Count("writes"), 4u);
+  EXPECT_EQ(disk_->Count("bytes_read"), disk_->Count("bytes_written"));
+  EXPECT_EQ(disk_->Count("bounced"), 0u);
 }
 
 TEST_P(TmpfsInlineTest, AllElseGoesToTheEngine) {
@@ -119,7 +118,7 @@ TEST_P(TmpfsInlineTest, AReadPastTheEndGetsZeroes) {
   EXPECT_EQ(across.Text(), std::string(2048, 'x') + std::string(2048, '\0'));
   EXPECT_EQ(behind.result, 0);
   EXPECT_EQ(behind.Text(), std::string(kPage, '\0'));
-  EXPECT_EQ(disk_->statistics().requests[0], 2u);
+  EXPECT_EQ(disk_->Count("reads"), 2u);
 }
 
 TEST_P(TmpfsInlineTest, ABurstDoesNotHoldTheThreadUp) {
@@ -168,7 +167,7 @@ TEST(InlineTest, NothingIsInlineWhereTheUserSaysSo) {
   EXPECT_EQ(disk.Run(write.Set(PageText(1))), 0);
   EXPECT_EQ(disk.Run(read), 0);
   EXPECT_EQ(read.Text(), PageText(1));
-  EXPECT_EQ(disk.statistics().served_inline, 0u);
+  EXPECT_EQ(disk.Count("served_inline"), 0u);
 }
 
 // For traces: a request that may be served inline is not handed over before the end of the turn.
@@ -277,7 +276,7 @@ TEST_F(CachedInlineTest, WhatIsInThePageCacheIsReadInline) {
   Open(CacheMode::kWriteback);
   ASSERT_TRUE(disk_->status().ok()) << disk_->status();
   ReadPages(1);
-  EXPECT_EQ(disk_->statistics().served_inline, kPages);
+  EXPECT_EQ(disk_->Count("served_inline"), kPages);
 }
 
 TEST_F(CachedInlineTest, WhatIsNotIsReadByTheEngine) {
@@ -286,11 +285,11 @@ TEST_F(CachedInlineTest, WhatIsNotIsReadByTheEngine) {
   ASSERT_TRUE(disk_->status().ok()) << disk_->status();
   if (!Forget()) GTEST_SKIP() << "the kernel keeps the file's pages";
   ReadPages(8);
-  const uint64_t inline_cold = disk_->statistics().served_inline;
+  const uint64_t inline_cold = disk_->Count("served_inline");
   EXPECT_LT(inline_cold, kPages / 8);
   // Warm now, and found so after a few that the misses have made it skip.
   for (int round = 0; round < 3; ++round) ReadPages(8);
-  EXPECT_GE(disk_->statistics().served_inline, inline_cold + 2 * kPages / 8);
+  EXPECT_GE(disk_->Count("served_inline"), inline_cold + 2 * kPages / 8);
 }
 
 TEST_F(CachedInlineTest, NothingIsInlineWithDirectAccess) {
@@ -301,7 +300,7 @@ TEST_F(CachedInlineTest, NothingIsInlineWithDirectAccess) {
   EXPECT_EQ(disk_->Run(read), 0);
   EXPECT_EQ(read.Text(), PageText(0));
   EXPECT_EQ(disk_->Run(write.Set(PageText(7))), 0);
-  EXPECT_EQ(disk_->statistics().served_inline, 0u);
+  EXPECT_EQ(disk_->Count("served_inline"), 0u);
 }
 
 }  // namespace

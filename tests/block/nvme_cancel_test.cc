@@ -68,7 +68,7 @@ TEST_F(NvmeCancelTest, WhatIsInFlightAndWhatWaitsIsCancelled) {
   EXPECT_EQ(ResultsOtherThan(-ECANCELED), 0);
   EXPECT_EQ(Executed().size(), 0);
   EXPECT_EQ(model_->held(), 0);
-  EXPECT_EQ(statistics().resets, 0);
+  EXPECT_EQ(Count("resets"), 0);
   TestRequest late(BlockOp::kWrite, 0, Pieces{{memory_.At(0, 4096)}});
   EXPECT_EQ(disk_->Run(late), -ECANCELED);
   EXPECT_EQ(Executed().size(), 0);

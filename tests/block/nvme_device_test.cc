@@ -52,13 +52,15 @@ TEST_F(NvmeDeviceTest, TellsWhatTheNamespaceIs) {
          .write_cache = false});
   auto second = Open(2);
   ASSERT_TRUE(second->status().ok());
-  EXPECT_EQ(devices_[1]->info().size, 512000);
-  EXPECT_EQ(devices_[1]->info().logical_block, 512);
-  EXPECT_FALSE(devices_[1]->info().write_back);
-  EXPECT_TRUE(devices_[1]->info().can_discard);
-  EXPECT_EQ(devices_[2]->info().size, 1228800);
-  EXPECT_EQ(devices_[2]->info().logical_block, 4096);
-  EXPECT_EQ(devices_[2]->info().discard_alignment, 4096);
+  const BlockInfo& small = disk_->device().info();
+  EXPECT_EQ(small.size, 512000);
+  EXPECT_EQ(small.logical_block, 512);
+  EXPECT_FALSE(small.write_back);
+  EXPECT_TRUE(small.can_discard);
+  const BlockInfo& large = second->device().info();
+  EXPECT_EQ(large.size, 1228800);
+  EXPECT_EQ(large.logical_block, 4096);
+  EXPECT_EQ(large.discard_alignment, 4096);
 }
 
 TEST_F(NvmeDeviceTest, WritesAndReads) {
@@ -66,8 +68,8 @@ TEST_F(NvmeDeviceTest, WritesAndReads) {
   EXPECT_EQ(Write(4096, Pattern(4096, 1)), 0);
   EXPECT_EQ(Stored(1, 4096, 4096), Pattern(4096, 1));
   EXPECT_EQ(Read(4096, 4096), Pattern(4096, 1));
-  EXPECT_EQ(statistics().bounced, 0);
-  EXPECT_EQ(statistics().splits, 0);
+  EXPECT_EQ(Count("bounced"), 0);
+  EXPECT_EQ(Count("splits"), 0);
 }
 
 TEST_F(NvmeDeviceTest, NamespacesAreApart) {
@@ -154,7 +156,7 @@ TEST_F(NvmeDeviceTest, SplitsAtTheLargestTransfer) {
   EXPECT_EQ(Write(0, Pattern(100 << 10, 5)), 0);
   EXPECT_EQ(Stored(1, 0, 100 << 10), Pattern(100 << 10, 5));
   EXPECT_EQ(Executed().size(), 7);
-  EXPECT_EQ(statistics().splits, 1);
+  EXPECT_EQ(Count("splits"), 1);
 }
 
 TEST_F(NvmeDeviceTest, SplitsAtTheBoundary) {
@@ -176,15 +178,15 @@ TEST_F(NvmeDeviceTest, CopiesOnlyWhatPrpCannotExpress) {
   // A gap between blocks.
   TestRequest gap(BlockOp::kWrite, 4096, Pieces{{memory_.At(8192, 512), memory_.At(20480, 1024)}});
   EXPECT_EQ(disk_->Run(gap.Set(Pattern(1536, 2))), 0);
-  EXPECT_EQ(statistics().bounced, 0);
-  EXPECT_EQ(statistics().splits, 1);
+  EXPECT_EQ(Count("bounced"), 0);
+  EXPECT_EQ(Count("splits"), 1);
   // A gap within a block, and an odd address.
   TestRequest within(BlockOp::kWrite, 8192,
                      Pieces{{memory_.At(40960, 100), memory_.At(50000, 412)}});
   EXPECT_EQ(disk_->Run(within.Set(Pattern(512, 3))), 0);
   TestRequest odd(BlockOp::kWrite, 12288, Pieces{{memory_.At(60001, 8192)}});
   EXPECT_EQ(disk_->Run(odd.Set(Pattern(8192, 4))), 0);
-  EXPECT_EQ(statistics().bounced, 2);
+  EXPECT_EQ(Count("bounced"), 2);
   EXPECT_EQ(Stored(1, 0, 512), Pattern(512, 1));
   EXPECT_EQ(Stored(1, 4096, 1536), Pattern(1536, 2));
   EXPECT_EQ(Stored(1, 8192, 512), Pattern(512, 3));
@@ -211,8 +213,8 @@ TEST_F(NvmeDeviceTest, WhatFindsNoRoomWaits) {
     ASSERT_EQ(requests[i]->result, 0);
     ASSERT_EQ(stored.substr(i * 4096, 4096), Pattern(4096, static_cast<char>(i))) << i;
   }
-  EXPECT_EQ(statistics().bounced, 234);
-  EXPECT_EQ(statistics().commands, 700);
+  EXPECT_EQ(Count("bounced"), 234);
+  EXPECT_EQ(Count("commands"), 700);
 }
 
 TEST_F(NvmeDeviceTest, ABatchCostsTwoDoorbells) {
@@ -226,8 +228,8 @@ TEST_F(NvmeDeviceTest, ABatchCostsTwoDoorbells) {
                        .get());
   }
   disk_->Run(list);
-  EXPECT_LE(statistics().doorbells, 1 + 32);
-  EXPECT_EQ(statistics().commands, 32);
+  EXPECT_LE(Count("doorbells"), 1 + 32);
+  EXPECT_EQ(Count("commands"), 32);
 }
 
 struct Shape {
@@ -298,7 +300,7 @@ TEST_P(NvmeQueuesTest, AreGivenBack) {
     ASSERT_TRUE(second->status().ok());
     TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
     ASSERT_EQ(second->Run(read), 0);
-    ASSERT_EQ(statistics().timeouts, 0);
+    ASSERT_EQ(Count("timeouts"), 0);
     if (i == 9) {
       const auto third = Open(1);
       EXPECT_TRUE(absl::IsFailedPrecondition(third->status()));
@@ -341,7 +343,7 @@ TEST_F(NvmeDeviceTest, AVectorIsGivenBackUnmasked) {
     return sleeping->status().ok();
   }));
   for (int i = 0; i < 10; ++i) ASSERT_EQ(sleeping->Run(read), 0);
-  EXPECT_EQ(statistics().lost_interrupts, 0);
+  EXPECT_EQ(Count("lost_interrupts"), 0);
 }
 
 TEST_F(NvmeDeviceTest, AThreadSleepsOnlyOnceItsInterruptIsUnmasked) {
@@ -352,7 +354,7 @@ TEST_F(NvmeDeviceTest, AThreadSleepsOnlyOnceItsInterruptIsUnmasked) {
   for (int i = 0; i < 10; ++i) ASSERT_EQ(disk->Run(read), 0);
   testing::RunOn(disk->io_thread(), [&] { disk->io_thread().SetPoll({.kind = PollKind::kNever}); });
   for (int i = 0; i < 10; ++i) ASSERT_EQ(disk->Run(read), 0);
-  EXPECT_EQ(statistics().lost_interrupts, 0);
+  EXPECT_EQ(Count("lost_interrupts"), 0);
 }
 
 TEST_F(NvmeDeviceTest, MemoryThatTheIommuHasNoPlaceForIsPutElsewhere) {

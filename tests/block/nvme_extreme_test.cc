@@ -76,8 +76,8 @@ TEST_F(NvmeExtremeTest, QueuesOfTwoEntriesDo) {
 TEST_F(NvmeExtremeTest, WhatWaitsForASlotIsNotForEver) {
   settings_.least_wait = absl::ZeroDuration();  // so it is four time-outs
   Start({.queue_entries = 2});
-  model_->Add({.kind = Kind::kDelay, .times = kAlways,
-               .delay_ns = absl::ToInt64Nanoseconds(timeout_) / 2});
+  model_->Add(
+      {.kind = Kind::kDelay, .times = kAlways, .delay_ns = absl::ToInt64Nanoseconds(timeout_) / 2});
   std::vector<std::unique_ptr<TestRequest>> requests;
   std::vector<TestRequest*> list;
   for (uint32_t i = 0; i < 40; ++i) {
@@ -87,8 +87,8 @@ TEST_F(NvmeExtremeTest, WhatWaitsForASlotIsNotForEver) {
                        .get());
   }
   disk_->Run(list);
-  const auto failed = std::ranges::count_if(
-      requests, [](const auto& request) { return request->result == -EIO; });
+  const auto failed =
+      std::ranges::count_if(requests, [](const auto& request) { return request->result == -EIO; });
   EXPECT_GT(failed, 0);
   EXPECT_LT(failed, 40);
   EXPECT_EQ(requests.front()->result, 0);
@@ -148,8 +148,8 @@ TEST_F(NvmeExtremeTest, EventsDoNotFillTheLog) {
   Start();
   constexpr size_t kEvents = 50;
   for (size_t i = 0; i < kEvents; ++i) model_->SendAsyncEvent(0x00020001);
-  ASSERT_TRUE(testing::SpinUntil(
-      [&] { return AdminCommands(nvme::AdminOp::kGetLogPage) == kEvents; }));
+  ASSERT_TRUE(
+      testing::SpinUntil([&] { return AdminCommands(nvme::AdminOp::kGetLogPage) == kEvents; }));
   EXPECT_LE(log_.lines().size(), size_t{LogLimit::kLines});
 }
 
@@ -160,7 +160,7 @@ TEST_F(NvmeExtremeTest, AnEventWhoseLogNeverComesEndsInAReset) {
                .admin = true,
                .opcode = static_cast<uint8_t>(nvme::AdminOp::kGetLogPage)});
   model_->SendAsyncEvent(0x00020001);
-  EXPECT_TRUE(testing::SpinUntil([&] { return statistics().resets == 1; }));
+  EXPECT_TRUE(testing::SpinUntil([&] { return Count("resets") == 1; }));
   EXPECT_EQ(Write(0, 4096), 0);
 }
 

@@ -68,10 +68,10 @@ TEST_F(NvmeFaultTest, AnErrorThatMayPassIsTriedThreeTimes) {
   Start();
   model_->Add({.kind = Kind::kStatus, .times = 2, .status = nvme::kInternalError});
   EXPECT_EQ(Write(), 0);
-  EXPECT_EQ(statistics().resent, 2);
+  EXPECT_EQ(Count("resent"), 2);
   model_->Add({.kind = Kind::kStatus, .times = 3, .status = nvme::kInternalError});
   EXPECT_EQ(Write(), -EIO);
-  EXPECT_EQ(statistics().resent, 4);
+  EXPECT_EQ(Count("resent"), 4);
   EXPECT_EQ(Write(), 0);
 }
 
@@ -79,8 +79,8 @@ TEST_F(NvmeFaultTest, AnErrorForGoodIsNotTriedAgain) {
   Start();
   model_->Add({.kind = Kind::kStatus, .status = nvme::kUnrecoveredRead | nvme::kDoNotRetry});
   EXPECT_EQ(Write(), -EIO);
-  EXPECT_EQ(statistics().resent, 0);
-  EXPECT_EQ(statistics().errors, 1);
+  EXPECT_EQ(Count("resent"), 0);
+  EXPECT_EQ(Count("errors"), 1);
 }
 
 // QEMU's driver looks at eight bits: a code 0 of another type than the generic one is no success.
@@ -106,7 +106,7 @@ TEST_F(NvmeFaultTest, ALostCompletionEndsInAReset) {
   model_->Add({.kind = Kind::kLoseCompletion, .skip = 3});
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_TRUE(AllStored());
-  EXPECT_EQ(statistics().resets, 1);
+  EXPECT_EQ(Count("resets"), 1);
   EXPECT_EQ(Flush(), 0);
   EXPECT_TRUE(AllStored(true));
 }
@@ -116,9 +116,9 @@ TEST_F(NvmeFaultTest, ACommandThatHangsIsAbortedAndSentAgain) {
   model_->Add({.kind = Kind::kHang, .skip = 3});
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_TRUE(AllStored());
-  EXPECT_EQ(statistics().timeouts, 1);
-  EXPECT_EQ(statistics().resent, 1);
-  EXPECT_EQ(statistics().resets, 0);
+  EXPECT_EQ(Count("timeouts"), 1);
+  EXPECT_EQ(Count("resent"), 1);
+  EXPECT_EQ(Count("resets"), 0);
 }
 
 TEST_F(NvmeFaultTest, WhereAbortDoesNotHelpAResetDoes) {
@@ -127,7 +127,7 @@ TEST_F(NvmeFaultTest, WhereAbortDoesNotHelpAResetDoes) {
   model_->Add({.kind = Kind::kHang, .skip = 3, .times = 2});
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_TRUE(AllStored());
-  EXPECT_EQ(statistics().resets, 1);
+  EXPECT_EQ(Count("resets"), 1);
 }
 
 TEST_F(NvmeFaultTest, AnAbortWithoutAnswerEndsInAReset) {
@@ -137,7 +137,7 @@ TEST_F(NvmeFaultTest, AnAbortWithoutAnswerEndsInAReset) {
       {.kind = Kind::kHang, .admin = true, .opcode = static_cast<uint8_t>(nvme::AdminOp::kAbort)});
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_TRUE(AllStored());
-  EXPECT_EQ(statistics().resets, 1);
+  EXPECT_EQ(Count("resets"), 1);
 }
 
 TEST_F(NvmeFaultTest, WhatAlwaysHangsFailsInTheEnd) {
@@ -147,7 +147,7 @@ TEST_F(NvmeFaultTest, WhatAlwaysHangsFailsInTheEnd) {
   EXPECT_EQ(Write(), -EIO);
   // An abort and a time-out for each of three sends.
   EXPECT_LT(absl::Now() - start, 30 * timeout_);
-  EXPECT_EQ(statistics().resets, 2);
+  EXPECT_EQ(Count("resets"), 2);
   model_->ClearFaults();
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_TRUE(AllStored());
@@ -168,7 +168,7 @@ TEST_F(NvmeFaultTest, WhatIsSlowIsNotDoneTwice) {
   model_->Add({.kind = Kind::kDelay, .delay_ns = absl::ToInt64Nanoseconds(timeout_) / 3});
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_EQ(Sent(kWriteOp), kWrites);
-  EXPECT_EQ(statistics().timeouts, 0);
+  EXPECT_EQ(Count("timeouts"), 0);
 }
 
 TEST_F(NvmeFaultTest, AnEntryOfTheWrongPhaseIsNone) {
@@ -186,7 +186,7 @@ TEST_F(NvmeFaultTest, ACompletionThatBelongsToNothingIsCounted) {
     ASSERT_EQ(Write(), 0);
     ASSERT_EQ(Write(), 0);
   }
-  EXPECT_EQ(statistics().stray_completions, 5);
+  EXPECT_EQ(Count("stray_completions"), 5);
   EXPECT_EQ(WriteAll(), 0);
 }
 
@@ -195,7 +195,7 @@ TEST_F(NvmeFaultTest, ACompletionUnderAnotherNameIsNoAnswer) {
   model_->Add({.kind = Kind::kWrongId, .skip = 3, .id_xor = 0x0100});
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_TRUE(AllStored());
-  EXPECT_EQ(statistics().stray_completions, 1);
+  EXPECT_EQ(Count("stray_completions"), 1);
 }
 
 TEST_F(NvmeFaultTest, AFatalStatusIsSeenBeforeAnyTimeout) {
@@ -203,8 +203,8 @@ TEST_F(NvmeFaultTest, AFatalStatusIsSeenBeforeAnyTimeout) {
   model_->Add({.kind = Kind::kFatal, .skip = 10});
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_TRUE(AllStored());
-  EXPECT_EQ(statistics().timeouts, 0);
-  EXPECT_EQ(statistics().resets, 1);
+  EXPECT_EQ(Count("timeouts"), 0);
+  EXPECT_EQ(Count("resets"), 1);
   EXPECT_TRUE(Logged("stopped by itself"));
 }
 
@@ -321,7 +321,7 @@ TEST_F(NvmeFaultTest, AFlushAcrossAResetIsOne) {
   model_->Add({.kind = Kind::kHang, .opcode = kFlushOp});
   model_->SetAbort(NvmeModelAbort::kRefuses);
   EXPECT_EQ(Flush(), 0);
-  EXPECT_EQ(statistics().resets, 1);
+  EXPECT_EQ(Count("resets"), 1);
   EXPECT_TRUE(AllStored(true));
 }
 
@@ -351,7 +351,7 @@ TEST_F(NvmeFaultTest, AfterAPauseTimeIsStillKept) {
   absl::SleepFor(4 * timeout_);
   model_->Add({.kind = Kind::kHang});
   EXPECT_EQ(Write(), 0);
-  EXPECT_EQ(statistics().timeouts, 1);
+  EXPECT_EQ(Count("timeouts"), 1);
 }
 
 TEST_F(NvmeFaultTest, AQueueThatCannotBeMadeFails) {
@@ -376,7 +376,7 @@ TEST_F(NvmeFaultTest, AControllerThatStopsWhileItComesUpIsResetAgain) {
                .opcode = static_cast<uint8_t>(nvme::AdminOp::kCreateCq)});
   EXPECT_EQ(WriteAll(), 0);
   EXPECT_TRUE(AllStored());
-  EXPECT_EQ(statistics().resets, 2);
+  EXPECT_EQ(Count("resets"), 2);
 }
 
 TEST_F(NvmeFaultTest, AControllerThatNeverTakesItsQueuesIsGivenUp) {

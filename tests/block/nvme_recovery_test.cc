@@ -58,8 +58,8 @@ TEST_F(NvmeRecoveryTest, SlowAbortsOfManyCommandsEndInAReset) {
   EXPECT_EQ(WriteAll(), kWrites);
   // Three sends of each: the first has two time-outs, the others one, and there are the resets.
   EXPECT_LT(absl::Now() - start, 12 * timeout_);
-  EXPECT_GT(statistics().resets, 0);
-  EXPECT_LE(statistics().resets, 4);
+  EXPECT_GT(Count("resets"), 0);
+  EXPECT_LE(Count("resets"), 4);
   model_->ClearFaults();
   EXPECT_EQ(WriteAll(), 0);
 }

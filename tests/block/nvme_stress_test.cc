@@ -133,7 +133,6 @@ class NvmeStressTest : public NvmeTest, public ::testing::WithParamInterface<boo
 
   // The requests of both threads, with all that has been ordered of the model.
   void Run(int requests) {
-    const NvmeDevice& first = *devices_[1];
     auto second = Open(1, IoThread::Waiter::kUring);
     ASSERT_TRUE(second->status().ok()) << second->status();
     Worker one(*disk_, memory_, 0, requests);
@@ -148,9 +147,8 @@ class NvmeStressTest : public NvmeTest, public ::testing::WithParamInterface<boo
     // Their last requests are still being answered.
     testing::LetTurn(disk_->io_thread(), 1);
     testing::LetTurn(second->io_thread(), 1);
-    timeouts_ = first.statistics().timeouts + statistics().timeouts;
-    resets_ = statistics().resets;
-    devices_.clear();
+    timeouts_ = disk_->Count("timeouts") + second->Count("timeouts");
+    resets_ = Count("resets");
   }
 
   int failed_ = 0;

@@ -60,9 +60,7 @@ class FloodTest : public ::testing::TestWithParam<Setup> {
     done.WaitOrAbort();
   }
   uint64_t bytes_read() const {
-    uint64_t bytes = 0;
-    for (const FileStatistics& channel : disk_->statistics()) bytes += channel.bytes_read;
-    return bytes;
+    return testing::CountOf(disk_->Statistics().counters, "bytes_read");
   }
 
   const std::unique_ptr<GuestMemory> memory_ = MakeMemory(64 * kMiB);

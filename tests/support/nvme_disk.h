@@ -2,7 +2,6 @@
 #pragma once
 
 #include <gmock/gmock.h>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -50,7 +49,6 @@ class NvmeTest : public ::testing::Test {
     if (absl::Status status = (*device)->MapMemory({&region, 1}); !status.ok()) {
       return std::make_unique<TestDisk>(status, waiter);
     }
-    devices_[nsid] = device->get();
     return std::make_unique<TestDisk>(*std::move(device), waiter, poll);
   }
   void Disconnect() {
@@ -65,7 +63,7 @@ class NvmeTest : public ::testing::Test {
     EXPECT_THAT(attachment_->violations(), ::testing::IsEmpty());
   }
 
-  NvmeStatistics statistics(uint32_t nsid = 1) { return devices_[nsid]->statistics(); }
+  uint64_t Count(std::string_view name) const { return disk_->Count(name); }
   bool Logged(const std::string& text) const {
     for (const std::string& line : log_.lines()) {
       if (line.find(text) != std::string::npos) return true;
@@ -88,7 +86,6 @@ class NvmeTest : public ::testing::Test {
   std::unique_ptr<NvmeModel> model_;
   std::unique_ptr<NvmeAttachment> attachment_;
   std::shared_ptr<NvmeController> controller_;
-  std::map<uint32_t, NvmeDevice*> devices_;  // by namespace
   std::unique_ptr<TestDisk> disk_;
 };
 

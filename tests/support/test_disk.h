@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "block/file_device.h"
+#include "tests/support/count_of.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/run_on.h"
 #include "tests/support/wait.h"
@@ -126,9 +127,7 @@ class TestRequest : public BlockRequest {
 class TestDisk {
  public:
   TestDisk(const FileConfig& config, IoThread::Waiter waiter)
-      : TestDisk(FileDevice::Create(config, Logger()), waiter) {
-    file_ = static_cast<FileDevice*>(device_.get());
-  }
+      : TestDisk(FileDevice::Create(config, Logger()), waiter) {}
   TestDisk(absl::StatusOr<std::unique_ptr<BlockDevice>> device, IoThread::Waiter waiter,
            const PollConfig& poll = {}) {
     auto io_thread = IoThread::Start("disk-test", waiter, {.poll = poll});
@@ -149,10 +148,12 @@ class TestDisk {
   }
 
   const absl::Status& status() const { return status_; }
-  FileDevice& device() { return *file_; }  // of a file
+  BlockDevice& device() { return *device_; }
   IoThread& io_thread() { return *io_thread_; }
   BlockChannel& channel() { return *channel_; }  // on that thread
-  FileStatistics statistics() const { return file_->statistics().back(); }
+  uint64_t Count(std::string_view name) const {
+    return CountOf(device_->Statistics().counters, name);
+  }
 
   // On its thread.
   void Submit(BlockRequest& request) { channel_->Submit(request); }
@@ -191,7 +192,6 @@ class TestDisk {
  private:
   absl::Status status_;
   std::unique_ptr<BlockDevice> device_;
-  FileDevice* file_ = nullptr;
   std::unique_ptr<IoThread> io_thread_;
   std::unique_ptr<BlockChannel> channel_;
   bool in_cancel_ = false;

@@ -1,5 +1,5 @@
-// The NVMe controllers behind a machine's disks: one for each address, shared by the disks on its
-// namespaces.
+// The NVMe controllers behind a machine's disks: one for each address or socket, shared by the
+// disks on its namespaces.
 //
 // Threads: one. Ownership: the disks keep their controller; this is needed while they are opened
 // only.
@@ -17,23 +17,15 @@
 
 namespace ringside {
 
-inline constexpr absl::Duration kMinNvmeTimeout = absl::Milliseconds(10);
-inline constexpr absl::Duration kMaxNvmeTimeout = absl::Hours(1);
-
-// As on the command line: "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1".
-std::string NvmeName(const NvmeConfig& config);
-
 class NvmeControllers {
  public:
   explicit NvmeControllers(Logger log) : log_(log) {}
 
   // Every disk of the machine that is a namespace, by the name it has in messages, before the first
-  // is opened. InvalidArgument for what two of them cannot both have. `timeout`: unset, what others
-  // on the controller say.
-  absl::Status Announce(const std::string& disk, const NvmeConfig& config,
-                        std::optional<absl::Duration> timeout);
-  // What was announced for the controller at `address`.
-  NvmeSettings SettingsOf(const std::string& address) const;
+  // is opened. InvalidArgument for what two of them cannot both have.
+  absl::Status Announce(const std::string& disk, const NvmeConfig& config);
+  // What was announced for its controller.
+  NvmeSettings SettingsOf(const NvmeConfig& config) const;
 
   absl::StatusOr<std::unique_ptr<NvmeDevice>> Open(const NvmeConfig& config);
 
@@ -46,7 +38,7 @@ class NvmeControllers {
   };
 
   const Logger log_;
-  std::map<std::string, Controller> controllers_;  // by address
+  std::map<std::string, Controller> controllers_;  // by name
 };
 
 }  // namespace ringside

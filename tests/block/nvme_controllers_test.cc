@@ -1,6 +1,6 @@
 // What disks of one controller have to agree on. That they share it is seen in the lab, where the
 // kernel gives a device to one opener.
-#include "vmm/nvme_controllers.h"
+#include "block/nvme_controllers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -20,10 +20,15 @@ class NvmeControllersTest : public ::testing::Test {
  protected:
   std::string Announce(const std::string& disk, const std::string& address, uint32_t namespace_id,
                        std::optional<absl::Duration> timeout = std::nullopt) {
-    const absl::Status status =
-        controllers_.Announce(disk, {.address = address, .namespace_id = namespace_id}, timeout);
+    return Announce(disk, {.address = address, .namespace_id = namespace_id, .timeout = timeout});
+  }
+  std::string Announce(const std::string& disk, const NvmeConfig& config) {
+    const absl::Status status = controllers_.Announce(disk, config);
     EXPECT_TRUE(status.ok() || absl::IsInvalidArgument(status)) << status;
     return std::string(Message(status));
+  }
+  absl::Duration TimeoutOf(const char* address) const {
+    return controllers_.SettingsOf({.address = address}).timeout;
   }
 
   NvmeControllers controllers_{Logger(nullptr)};
@@ -38,9 +43,20 @@ TEST_F(NvmeControllersTest, ANamespaceIsOneDisk) {
 }
 
 TEST_F(NvmeControllersTest, ASocketIsNamedAsItIsGiven) {
-  EXPECT_EQ(Announce("disk0", "/run/ctrl", 1), "");
-  EXPECT_EQ(Announce("disk1", "/run/ctrl", 1),
+  EXPECT_EQ(Announce("disk0", {.socket = "/run/ctrl"}), "");
+  EXPECT_EQ(Announce("disk1", {.socket = "/run/ctrl"}),
             "disk0 and disk1 are both nvme+user:///run/ctrl/1; a namespace can be one disk only");
+}
+
+// What a path looks like does not matter.
+TEST_F(NvmeControllersTest, AnAddressAndASocketAreTwoControllers) {
+  EXPECT_EQ(Announce("disk0", {.address = kAddress}), "");
+  EXPECT_EQ(Announce("disk1", {.socket = kAddress, .timeout = absl::Seconds(5)}), "");
+  EXPECT_EQ(TimeoutOf(kAddress), NvmeSettings().timeout);
+  EXPECT_EQ(controllers_.SettingsOf({.socket = kAddress}).timeout, absl::Seconds(5));
+  EXPECT_EQ(Announce("disk2", {}), "disk2 has PCI address '' and socket ''; give one of them");
+  EXPECT_EQ(Announce("disk2", {.address = kOther, .socket = "/s"}),
+            "disk2 has PCI address '0000:00:05.0' and socket '/s'; give one of them");
 }
 
 TEST_F(NvmeControllersTest, AServerOfSomethingElseIsRefused) {
@@ -54,22 +70,22 @@ TEST_F(NvmeControllersTest, AServerOfSomethingElseIsRefused) {
           reply.payload.back() = std::byte{2};  // a network controller
         }
       });
-  const NvmeConfig config = {.address = path, .namespace_id = 1};
-  ASSERT_EQ(Announce("disk0", path, 1), "");
+  const NvmeConfig config = {.socket = path};
+  ASSERT_EQ(Announce("disk0", config), "");
   const absl::Status status = controllers_.Open(config).status();
   EXPECT_THAT(status, IsBadInput("'" + path + "' is no NVMe controller",
-                                          "its PCI class is 020802, not 010802"));
+                                 "its PCI class is 020802, not 010802"));
 }
 
 TEST_F(NvmeControllersTest, AControllerHasOneTimeout) {
   EXPECT_EQ(Announce("disk0", kAddress, 1), "");
-  EXPECT_EQ(controllers_.SettingsOf(kAddress).timeout, NvmeSettings().timeout);
+  EXPECT_EQ(TimeoutOf(kAddress), NvmeSettings().timeout);
   EXPECT_EQ(Announce("disk1", kAddress, 2, absl::Seconds(5)), "");
   EXPECT_EQ(Announce("disk2", kOther, 2, absl::Seconds(7)), "");
   EXPECT_EQ(Announce("disk3", kAddress, 3, absl::Seconds(5)), "");
   EXPECT_EQ(Announce("disk4", kAddress, 4), "");
-  EXPECT_EQ(controllers_.SettingsOf(kAddress).timeout, absl::Seconds(5));
-  EXPECT_EQ(controllers_.SettingsOf(kOther).timeout, absl::Seconds(7));
+  EXPECT_EQ(TimeoutOf(kAddress), absl::Seconds(5));
+  EXPECT_EQ(TimeoutOf(kOther), absl::Seconds(7));
   EXPECT_EQ(Announce("disk5", kAddress, 5, absl::Seconds(6)),
             "disk1 and disk5 give NVMe controller '0000:00:04.0' time-outs of 5s and 6s; give one");
 }

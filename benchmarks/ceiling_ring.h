@@ -36,7 +36,7 @@ class BareRing {
         available_(At<uint16_t>(setup.driver_area)),
         used_(At<uint16_t>(setup.device_area)),
         elements_(At<Element>(setup.device_area + 4)) {
-    Park();
+    MoveEvent();
   }
 
   bool Take(BareRequest& request) {
@@ -69,7 +69,7 @@ class BareRing {
   // Returns whether the guest got an interrupt.
   bool Publish() {
     if (published_ == used_index_) return false;
-    if (static_cast<uint16_t>(used_index_ - parked_at_) >= 0x4000) Park();
+    if (static_cast<uint16_t>(used_index_ - event_moved_at_) >= 0x4000) MoveEvent();
     const uint16_t before = published_;
     published_ = used_index_;
     // One exchange for both barriers: the elements before the index, the index before used_event is
@@ -110,8 +110,8 @@ class BareRing {
   }
 
   // No kick: avail_event stays far from where the driver will be soon.
-  void Park() {
-    parked_at_ = used_index_;
+  void MoveEvent() {
+    event_moved_at_ = used_index_;
     auto& event = reinterpret_cast<uint16_t&>(elements_[mask_ + 1]);
     std::atomic_ref(event).store(static_cast<uint16_t>(used_index_ - 0x8000),
                                  std::memory_order_relaxed);
@@ -128,7 +128,7 @@ class BareRing {
   uint16_t seen_ = 0;        // the driver's index when last looked at
   uint16_t used_index_ = 0;  // of the next element
   uint16_t published_ = 0;   // what the guest sees
-  uint16_t parked_at_ = 0;
+  uint16_t event_moved_at_ = 0;
 };
 
 }  // namespace ringside

@@ -72,7 +72,7 @@ void AioChannel::Issue(FileOp& op) {
   }
   Prepare(static_cast<Op&>(op));
   waiting_.Push(op);
-  io_thread().AtSubmit(submit_);
+  io_thread().AtHandOver(submit_);
 }
 
 void AioChannel::Prepare(Op& op) {
@@ -122,7 +122,7 @@ bool AioChannel::Refused(int error) {
   if (error == EINTR) return true;
   if (error == EAGAIN) {
     // The next completion makes room; without any in flight it is the next turn's business.
-    if (in_flight_ == 0) io_thread().AtSubmit(submit_);
+    if (in_flight_ == 0) io_thread().AtHandOver(submit_);
     return false;
   }
   FileOp& op = *waiting_.Pop();
@@ -158,7 +158,7 @@ void AioChannel::Reap() {
       Completed(event);
     }
   }
-  if (!waiting_.empty()) io_thread().AtSubmit(submit_);
+  if (!waiting_.empty()) io_thread().AtHandOver(submit_);
 }
 
 void AioChannel::ReapByCall() {

@@ -68,16 +68,16 @@ struct BlockInfo {
 class BlockChannel {
  public:
   virtual ~BlockChannel() = default;
-  // Takes any number: what does not fit waits in the channel. Allocates nothing in the steady
-  // state. The work starts at the end of the thread's turn at the latest.
+  // The channel has the request from now on. Any number: what does not fit waits in the channel.
+  // Allocates nothing in the steady state. The channel hands the work over, to whoever carries it
+  // out, at the end of the thread's turn at the latest; where it does so here, it calls
+  // IoThread::HandsOverAtOnce.
   virtual void Submit(BlockRequest& request) = 0;
   // The machine is over: its user submits nothing more and wants no results. Begins nothing new,
   // fails what waits with -ECANCELED, and cancels what is under way where that can be done. `done`
   // is still called once for every request, not from within Cancel; what the kernel has begun and
   // does not give back is waited for as any completion is.
   virtual void Cancel() {}
-  // Whether Submit itself hands the work over; else the end of the turn does.
-  virtual bool hands_over_at_once() const { return false; }
 };
 
 class BlockDevice {

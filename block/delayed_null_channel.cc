@@ -22,6 +22,7 @@ DelayedNullChannel::~DelayedNullChannel() {
 }
 
 void DelayedNullChannel::Submit(BlockRequest& request) {
+  io_thread_.HandsOverAtOnce();
   Op& op = ops_.Take();
   op.request = &request;
   op.due_ns = MonotonicNs() + latency_ns_;

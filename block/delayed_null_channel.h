@@ -26,7 +26,6 @@ class DelayedNullChannel final : public BlockChannel {
 
   void Submit(BlockRequest& request) override;
   void Cancel() override;
-  bool hands_over_at_once() const override { return true; }
 
  private:
   struct Op {

@@ -18,7 +18,7 @@ FileChannel::FileChannel(IoThread& io_thread, FileTarget& target, FileCounters& 
 void FileChannel::Submit(BlockRequest& request) {
   if (!inline_server_.Takes(request)) return SubmitToEngine(request);
   to_serve_.Push(request);
-  io_thread_.AtSubmit(serve_);
+  io_thread_.AtHandOver(serve_);
 }
 
 void FileChannel::ServeInline() {
@@ -34,7 +34,7 @@ void FileChannel::ServeInline() {
       SubmitToEngine(*request);
     }
   }
-  if (!to_serve_.empty()) io_thread_.AtSubmit(serve_);
+  if (!to_serve_.empty()) io_thread_.AtHandOver(serve_);
 }
 
 void FileChannel::Proceed(FileOp& op, FileOp::Next next) {
@@ -74,7 +74,7 @@ void FileChannel::Transfer(FileOp& op) {
     held_.Push(op);  // nobody is overtaken for ever
   }
   // Not from within BeginHeld: it asks for another turn itself, unless nothing is left by then.
-  if (!begins_held_) io_thread_.AtSubmit(begin_held_);
+  if (!begins_held_) io_thread_.AtHandOver(begin_held_);
 }
 
 bool FileChannel::Begun::Take(uint64_t now, uint64_t length, uint64_t most) {
@@ -111,7 +111,7 @@ void FileChannel::BeginHeld() {
     BeginPart(*op);
   }
   begins_held_ = false;
-  if (!held_.empty() || !parts_.empty()) io_thread_.AtSubmit(begin_held_);
+  if (!held_.empty() || !parts_.empty()) io_thread_.AtHandOver(begin_held_);
 }
 
 void FileChannel::BeginPart(FileOp& op) {

@@ -35,9 +35,6 @@ class FileChannel : public BlockChannel {
   FileTarget& target() { return context_.target; }
   FileCounters& counters() { return context_.counters; }
 
-  // Whether some requests are done at the end of the turn without the engine.
-  bool serves_inline() const { return context_.target.inline_io != InlineIo::kNever; }
-
  private:
   // The rest is left for the next turn, so that these are signalled and others get their share.
   static constexpr uint64_t kInlineBytesATurn = uint64_t{64} << 10;

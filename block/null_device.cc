@@ -14,7 +14,7 @@ class NullChannel final : public BlockChannel {
 
   void Submit(BlockRequest& request) override {
     requests_.Push(request);
-    io_thread_.AtSubmit(completer_);
+    io_thread_.AtHandOver(completer_);
   }
 
  private:

@@ -93,7 +93,7 @@ inline void NvmeChannel::SendNow(Slot& slot) {
   queue_.sent_at(index).store(watch_.tick.load(std::memory_order_relaxed),
                               std::memory_order_relaxed);
   ring_.Push(slot.command);
-  io_thread_.AtSubmit(doorbell_hook_);
+  io_thread_.AtHandOver(doorbell_hook_);
 }
 
 void NvmeChannel::RingDoorbell() {

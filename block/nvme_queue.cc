@@ -15,12 +15,10 @@ bool NvmeQueue::AnyInFlightFor(uint32_t ticks, uint32_t now) const {
 }
 
 bool NvmeQueue::OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function) {
-  Event over;
   bool there = false;
-  TaskOf task([&] {
+  AwaitedTask task([&] {
     there = channel_ != nullptr;
     if (there) function(*channel_);
-    over.Notify();
   });
   {
     // The thread outlives its channels: as long as it is not closed it takes the task.
@@ -28,7 +26,7 @@ bool NvmeQueue::OnIoThread(absl::FunctionRef<void(NvmeChannel&)> function) {
     if (io_thread_ == nullptr) return false;
     io_thread_->Post(task);
   }
-  over.Wait();
+  task.Wait();
   return there;
 }
 

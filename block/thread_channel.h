@@ -11,14 +11,15 @@ class ThreadChannel final : public FileChannel, private WorkerClient::Receiver {
   ThreadChannel(IoThread& io_thread, FileTarget& target, FileCounters& counters, WorkerPool& pool)
       : FileChannel(io_thread, target, counters), workers_(pool, io_thread, *this) {}
 
-  bool hands_over_at_once() const override { return !serves_inline(); }
-
  private:
   struct Op final : FileOp {
     Op* next_free = nullptr;
   };
 
-  void SubmitToEngine(BlockRequest& request) override { Start(ops_.Take(), request); }
+  void SubmitToEngine(BlockRequest& request) override {
+    io_thread().HandsOverAtOnce();
+    Start(ops_.Take(), request);
+  }
   void Issue(FileOp& op) override { workers_.Do(op); }
   void Recycle(FileOp& op) override { ops_.Give(static_cast<Op&>(op)); }
   void StepDone(FileOp& op, int64_t result) override { FileChannel::StepDone(op, result); }

@@ -21,7 +21,7 @@ void UringChannel::Issue(FileOp& op) {
   // Behind those that wait already: nobody is overtaken for ever.
   if (waiting_.empty() && Push(static_cast<Op&>(op))) return;
   waiting_.Push(op);
-  io_thread().AtSubmit(retry_);
+  io_thread().AtHandOver(retry_);
 }
 
 void UringChannel::PushWaiting() {
@@ -30,7 +30,7 @@ void UringChannel::PushWaiting() {
       waiting_.Pop();
       StepFailed(*op, -ECANCELED);
     } else if (!Push(static_cast<Op&>(*op))) {
-      io_thread().AtSubmit(retry_);  // for the next turn
+      io_thread().AtHandOver(retry_);  // for the next turn
       return;
     } else {
       waiting_.Pop();

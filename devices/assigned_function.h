@@ -11,7 +11,7 @@
 // Ownership: owns the device; platform and memory outlive it. All of the guest's memory that the
 // device is to reach has been mapped for DMA before the guest runs. Teardown: stop the vCPUs,
 // Stop(), then destroy it, before the memory that was mapped.
-// Source: PCI Local Bus 3.0, chapter 6; PCI Express Base 5.0, section 7.5.3.
+// Spec: PCI Local Bus 3.0, chapter 6; PCI Express Base 5.0, section 7.5.3.
 #pragma once
 
 #include <array>

@@ -7,7 +7,7 @@
 namespace ringside {
 namespace {
 
-// As Count counts them, for traces.
+// As Count counts them, for observers.
 RequestKind KindOf(const BlkParse& parse, BlockOp op) {
   if (parse.kind != BlkParse::Kind::kSubmit) return RequestKind::kOther;
   constexpr std::array kKinds = {RequestKind::kRead, RequestKind::kWrite, RequestKind::kFlush,
@@ -21,8 +21,7 @@ RequestKind KindOf(const BlkParse& parse, BlockOp op) {
 BlkQueue::BlkQueue(const Parts& parts, const Disk& disk, const QueueSetup& setup, uint64_t features)
     : QueueWorker(parts, setup, features),
       disk_(disk),
-      slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * setup.size)),
-      done_(trace() != nullptr ? TracedDone : Done) {
+      slots_(std::make_unique_for_overwrite<std::byte[]>(sizeof(Slot) * setup.size)) {
   source = this;
 }
 
@@ -30,8 +29,7 @@ BlkQueue::BlkQueue(const Parts& parts, const Disk& disk, BlkQueue& before)
     : QueueWorker(parts, before),
       disk_(disk),
       slots_(std::move(before.slots_)),
-      free_segments_(std::move(before.free_segments_)),
-      done_(before.done_) {
+      free_segments_(std::move(before.free_segments_)) {
   source = this;
   before.recalled_.TakeEach([this](BlockRequest& request) { recalled_.Push(request); });
 }
@@ -47,32 +45,41 @@ void BlkQueue::Forget() {
 BlkQueue::Slot& BlkQueue::SlotAt(uint16_t head) {
   Slot& slot = *new (&slots_[sizeof(Slot) * head]) Slot;
   slot.owner = this;  // here, where it costs no more than the null pointer would
-  slot.done = done_;
+  slot.done = Done;
   return slot;
 }
 
 void BlkQueue::Run() {
+  Observed([this](auto observer) { TakeAll(observer); });
+  ReportIfBroken();
+}
+
+template <typename Observer>
+void BlkQueue::TakeAll(Observer observer) {
   std::array<DescriptorChain, kBatch> batch;
   size_t count = 0;
   // At most a ring's worth: what the guest adds meanwhile is for the next turn.
   for (size_t budget = queue().size(); budget > 0; budget -= count) {
     // After a full batch there may be more of what that look at the available index showed.
-    if (trace() != nullptr && count < kBatch) trace()->Seen();
+    if (count < kBatch) observer.Seen();
     count = queue().Take(std::span(batch).first(std::min(budget, kBatch)));
-    for (size_t i = 0; i < count && queue().error() == nullptr; ++i) Take(std::move(batch[i]));
+    for (size_t i = 0; i < count && queue().error() == nullptr; ++i) {
+      Take(std::move(batch[i]), observer);
+    }
     if (count == 0 || queue().error() != nullptr) break;
   }
-  if (trace() != nullptr) parts().io_thread.BeforeSubmit(trace()->submitted_hook());
-  ReportIfBroken();
 }
 
-inline void BlkQueue::HandOver(Slot& slot) {
+template <typename Observer>
+inline void BlkQueue::Begin(Slot& slot, Observer& observer) {
   Begins();
+  observer.Submits();
   disk_.channel.Submit(slot);
+  observer.Submitted(slot.chain.head());
 }
 
 // Inlined, which spares what goes through here a dozen instructions.
-[[gnu::always_inline]] inline void BlkQueue::Submit(Slot& slot, const BlkParse& parse) {
+[[gnu::always_inline]] inline void BlkQueue::Fill(Slot& slot, const BlkParse& parse) {
   slot.status_byte = parse.status_byte;
   slot.written = parse.written;
   slot.many_segments = parse.data.size() > kInlineSegments ? PopSegments() : nullptr;
@@ -86,16 +93,16 @@ inline void BlkQueue::HandOver(Slot& slot) {
   // Flushes are left alone: what was written before the driver asked for write-through needs them.
   slot.durable = slot.op != BlockOp::kRead && slot.op != BlockOp::kFlush &&
                  !disk_.write_back.load(std::memory_order_relaxed);
-  HandOver(slot);
 }
 
-void BlkQueue::Take(DescriptorChain chain) {
+template <typename Observer>
+void BlkQueue::Take(DescriptorChain chain, Observer& observer) {
   if (!queue().Walk(chain, buffers_)) return;
   // A head in use is never taken again, so its slot is free.
   Slot& slot = SlotAt(chain.head());
   const BlkParse parse = ParseBlkRequest(buffers_, disk_.view, slot);
   Count(parse, slot);
-  if (trace() != nullptr) TraceTaken(chain.head(), parse, slot);
+  observer.Taken(chain.head(), KindOf(parse, slot.op), parse.bytes);
   switch (parse.kind) {
     case BlkParse::Kind::kBroken:
       queue().Break("a request has no room for its header or its status");
@@ -106,31 +113,23 @@ void BlkQueue::Take(DescriptorChain chain) {
       return;
     case BlkParse::Kind::kSubmit:
       slot.chain = std::move(chain);
-      Submit(slot, parse);
+      Fill(slot, parse);
+      Begin(slot, observer);
   }
 }
 
 void BlkQueue::Resume() {
-  if (trace() != nullptr) parts().io_thread.BeforeSubmit(trace()->submitted_hook());
-  recalled_.TakeEach([this](BlockRequest& request) {
-    Slot& slot = static_cast<Slot&>(request);
-    slot.owner = this;
-    if (trace() != nullptr) TraceSubmitted(slot.chain.head());
-    HandOver(slot);
+  Observed([this](auto observer) {
+    recalled_.TakeEach([&](BlockRequest& request) {
+      Slot& slot = static_cast<Slot&>(request);
+      slot.owner = this;
+      Begin(slot, observer);
+    });
   });
 }
 
 void BlkQueue::Done(BlockRequest& request) {
   static_cast<BlkQueue&>(*request.owner).Complete(static_cast<Slot&>(request));
-}
-
-void BlkQueue::TracedDone(BlockRequest& request) {
-  Slot& slot = static_cast<Slot&>(request);
-  BlkQueue& queue = static_cast<BlkQueue&>(*request.owner);
-  if (!request.recalled() || request.result != -ECANCELED) {
-    queue.trace()->Completed(slot.chain.head());
-  }
-  queue.Complete(slot);
 }
 
 inline void BlkQueue::Free(Slot& slot) {
@@ -181,24 +180,6 @@ void BlkQueue::Count(const BlkParse& parse, const BlockRequest& request) {
     case BlockOp::kWriteZeroes:
       return stats.discards.Add();
   }
-}
-
-void BlkQueue::TraceTaken(uint16_t head, const BlkParse& parse, const BlockRequest& request) {
-  LatencyTrace& stamps = *trace();
-  stamps.Taken(head, KindOf(parse, request.op), parse.bytes);
-  switch (parse.kind) {
-    case BlkParse::Kind::kBroken:
-      return;  // nothing will be answered any more
-    case BlkParse::Kind::kComplete:
-      return stamps.AnswerNow(head);
-    case BlkParse::Kind::kSubmit:
-      return TraceSubmitted(head);
-  }
-}
-
-void BlkQueue::TraceSubmitted(uint16_t head) {
-  if (disk_.channel.hands_over_at_once()) return trace()->SubmitNow(head);
-  return trace()->SubmitLater(head);
 }
 
 [[gnu::noinline]] Segment* BlkQueue::PopSegments() {

@@ -52,13 +52,14 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
   void Recall() override;
   void Forget() override;
   Slot& SlotAt(uint16_t head);
-  void Take(DescriptorChain chain);
-  void TraceTaken(uint16_t head, const BlkParse& parse, const BlockRequest& request);
-  void TraceSubmitted(uint16_t head);
-  void Submit(Slot& slot, const BlkParse& parse);
-  void HandOver(Slot& slot);
+  template <typename Observer>
+  void TakeAll(Observer observer);
+  template <typename Observer>
+  void Take(DescriptorChain chain, Observer& observer);
+  void Fill(Slot& slot, const BlkParse& parse);
+  template <typename Observer>
+  void Begin(Slot& slot, Observer& observer);
   static void Done(BlockRequest& request);
-  static void TracedDone(BlockRequest& request);
   void Free(Slot& slot);
   void Complete(Slot& slot);
   void CompleteLast(Slot& slot);
@@ -73,7 +74,6 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
   Fifo<BlockRequest> recalled_;                            // of a queue that leaves
   ChainBuffers buffers_;                                   // of the chain at hand
   std::vector<std::unique_ptr<Segment[]>> free_segments_;  // kMaxFreeSegments at most
-  void (*const done_)(BlockRequest&);                      // traced or not
 };
 
 }  // namespace ringside

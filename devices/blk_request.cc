@@ -102,7 +102,7 @@ inline void Answer(const Parsing& it, BlkStatus status) {
   it.parse.status = status;
 }
 
-inline void Submit(const Parsing& it, BlockOp op, uint64_t sector) {
+inline void MakeRequest(const Parsing& it, BlockOp op, uint64_t sector) {
   it.parse.kind = BlkParse::Kind::kSubmit;
   it.request.op = op;
   it.request.offset = sector * kSectorSize;
@@ -118,13 +118,13 @@ inline void Transfer(const Parsing& it, BlockOp op, uint64_t sector, std::span<S
   if (bytes == 0) return Answer(it, BlkStatus::kOk);
   it.parse.data = data;
   it.parse.bytes = bytes;
-  Submit(it, op, sector);
+  MakeRequest(it, op, sector);
 }
 
 void Flush(const Parsing& it) {
   // There is nothing to write back; firmware flushes read-only disks all the same.
   if (it.disk.info.read_only) return Answer(it, BlkStatus::kOk);
-  Submit(it, BlockOp::kFlush, 0);
+  MakeRequest(it, BlockOp::kFlush, 0);
 }
 
 void GetId(const Parsing& it, std::span<const Segment> data) {
@@ -149,7 +149,7 @@ void Ranges(const Parsing& it, BlockOp op, std::span<Segment> data) {
   if (bytes == 0) return Answer(it, BlkStatus::kOk);
   it.request.unmap = (range.flags & kUnmap) != 0;
   it.request.length = bytes;
-  Submit(it, op, range.sector);
+  MakeRequest(it, op, range.sector);
 }
 
 // All but reads and writes. Apart, so that those keep their registers.

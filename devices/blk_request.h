@@ -1,7 +1,7 @@
 // What a virtio-blk request asks for: from the buffers of a chain to a BlockRequest, or to the
 // answer right away. No state, no I/O.
 //
-// Source: VIRTIO 1.2, section 5.2.6.
+// Spec: VIRTIO 1.2, section 5.2.6.
 #pragma once
 
 #include <array>

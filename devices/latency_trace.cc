@@ -24,7 +24,7 @@ void LatencyTrace::Restart() {
   to_publish_.Empty([](uint16_t) {});
 }
 
-void LatencyTrace::Submitted() {
+void LatencyTrace::HandOver() {
   const uint64_t now = ReadTsc();
   to_submit_.Empty([&](uint16_t head) { under_way_[head].At(LatencyPoint::kSubmitted) = now; });
 }

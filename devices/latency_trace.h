@@ -5,12 +5,12 @@
 //   submitted  its batch is about to be handed over: for io_uring and Linux AIO the end of the
 //              thread's turn, just before its first io_submit and some loads before its
 //              io_uring_enter; for a channel that hands over at once (aio=threads without inline),
-//              as taken. What the I/O thread does inline it begins then, one after the other.
-//              What the channel lets wait for room counts as submitted. What goes earlier in the
-//              turn (a batch that fills the io_uring, what Linux AIO leaves to worker threads) is
-//              stamped late by what is left of the turn. Of parts it is the first; a request that
-//              begins anew on another thread is submitted there
-//   completed  the channel has reported its result to this thread
+//              as taken. What the I/O thread does inline it begins then, one after the
+//              other. What the channel lets wait for room counts as submitted. A batch that fills
+//              the io_uring earlier in the turn is stamped late by what is left of the turn. Of
+//              parts it is the first; a request that begins anew on another thread is submitted
+//              there
+//   completed  the channel has reported its result to this thread, which answers it
 //   published  the used index that shows its answer has been stored
 //   interrupt  the interrupt of its batch has been signalled; never, if the driver wanted none
 //
@@ -67,21 +67,23 @@ class LatencyTrace {
     Ticks& request = under_way_[head];
     request.kind = kind;
     request.bytes = bytes;
+    request.At(LatencyPoint::kSubmitted) = 0;
     request.At(LatencyPoint::kCompleted) = 0;
     request.At(LatencyPoint::kSeen) = seen_;
     request.At(LatencyPoint::kTaken) = ReadTsc();
   }
-  // What follows Taken: it is submitted when submitted_hook() runs, or now, or it is answered now.
-  void SubmitLater(uint16_t head) { to_submit_.Add(head); }
-  void SubmitNow(uint16_t head) { under_way_[head].CopyTaken(LatencyPoint::kSubmitted); }
-  void AnswerNow(uint16_t head) {
-    under_way_[head].CopyTaken(LatencyPoint::kSubmitted);
-    under_way_[head].CopyTaken(LatencyPoint::kCompleted);
-    to_publish_.Add(head);
+  // It is submitted when the hook runs that is returned, or now.
+  Hook& SubmitLater(uint16_t head) {
+    to_submit_.Add(head);
+    return hand_over_hook_;
   }
-  Hook& submitted_hook() { return submitted_hook_; }
-  void Completed(uint16_t head) {
-    under_way_[head].At(LatencyPoint::kCompleted) = ReadTsc();
+  void SubmitNow(uint16_t head) { under_way_[head].CopyTaken(LatencyPoint::kSubmitted); }
+  // What was not submitted was answered when it was taken.
+  void Answered(uint16_t head) {
+    Ticks& request = under_way_[head];
+    const bool at_once = request.At(LatencyPoint::kSubmitted) == 0;
+    if (at_once) request.CopyTaken(LatencyPoint::kSubmitted);
+    request.At(LatencyPoint::kCompleted) = at_once ? request.At(LatencyPoint::kTaken) : ReadTsc();
     to_publish_.Add(head);
   }
   // All that were completed or answered. The records are made in Finish, lest an interrupt wait for
@@ -131,7 +133,7 @@ class LatencyTrace {
     size_t count_ = 0;
   };
 
-  void Submitted();
+  void HandOver();
 
   const TscMoment start_ = TscMoment::Now();
   uint64_t seen_ = 0;
@@ -140,7 +142,7 @@ class LatencyTrace {
   HeadList to_submit_;
   HeadList to_publish_;
   Newest<Ticks> records_;
-  HookTo<LatencyTrace, &LatencyTrace::Submitted> submitted_hook_{*this};
+  HookTo<LatencyTrace, &LatencyTrace::HandOver> hand_over_hook_{*this};
 };
 
 }  // namespace ringside

@@ -6,7 +6,7 @@
 //
 // Threads: any vCPU's; a mutex guards the table. event() from any.
 // Ownership: the platform outlives it.
-// Source: PCI Local Bus 3.0, section 6.8.2.
+// Spec: PCI Local Bus 3.0, section 6.8.2.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 // Threads: construction before the first vCPU runs; the rest is called by the PciHost under its
 // lock, from any vCPU's thread. So nothing called here may call the PciHost.
 // Ownership: BAR handlers outlive the bus's last access.
-// Source: PCI Local Bus 3.0, chapter 6.
+// Spec: PCI Local Bus 3.0, chapter 6.
 #pragma once
 
 #include <array>

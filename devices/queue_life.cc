@@ -42,7 +42,7 @@ void QueueLife::StartHere() {
     return events_->NeedsReset(Message(status));
   }
   worker_ = owner_.NewWorker(shared_.index, PartsOn(here), setup_, features_);
-  if (const absl::Status status = here.Attach(*worker_, Phase::kSubmit); !status.ok()) {
+  if (const absl::Status status = here.Attach(*worker_, Phase::kTake); !status.ok()) {
     worker_ = nullptr;
     events_->NeedsReset(Message(status));
   }
@@ -157,7 +157,7 @@ void QueueLife::Arrive() {
   IoThread& here = io_thread();
   if (worker_ != nullptr) {
     worker_ = owner_.NextWorker(shared_.index, PartsOn(here), *worker_);
-    const absl::Status status = here.Attach(*worker_, Phase::kSubmit);
+    const absl::Status status = here.Attach(*worker_, Phase::kTake);
     if (!status.ok() && TurnBack(status)) return;
     if (status.ok()) {
       worker_->Resume();

@@ -7,7 +7,7 @@ QueueWorker::QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t f
       parts_(parts),
       call_(*setup.call),
       queue_(parts.memory, RingLayout(setup, features)) {
-  if (trace() != nullptr) trace()->Restart();
+  if (parts.trace != nullptr) parts.trace->Restart();
   ReportIfBroken();
 }
 
@@ -43,14 +43,14 @@ void QueueWorker::Publish() {
 void QueueWorker::Show() {
   parts_.stats.batches.Add();
   const bool interrupt = queue_.Publish();
-  if (trace() != nullptr) trace()->Published();
+  if (parts_.trace != nullptr) parts_.trace->Published();
   if (interrupt) {
     parts_.stats.interrupts.Add();
     call_.Signal();
   }
   using Interrupt = LatencyTrace::Interrupt;
-  if (trace() != nullptr) {
-    trace()->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
+  if (parts_.trace != nullptr) {
+    parts_.trace->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
   }
 }
 
@@ -60,32 +60,32 @@ void QueueWorker::ReportIfBroken() {
 }
 
 void AnsweringQueue::Run() {
+  Observed([this](auto observer) { ServeAll(observer); });
+}
+
+template <typename Observer>
+void AnsweringQueue::ServeAll(Observer observer) {
+  QueueStats& stats = parts().stats;
   uint64_t moved = 0;
   uint16_t answered = 0;
   for (; answered < queue().size() && moved < kTurnBytes; ++answered) {
-    if (trace() != nullptr) trace()->Seen();
+    observer.Seen();
     DescriptorChain chain;
     if (queue().Take(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) break;
     const uint64_t read = TotalLength(buffers_.readable());
     const uint32_t written = Serve(buffers_);
     if (queue().error() != nullptr) break;
-    Count(chain.head(), read, written);
+    (written > 0 ? stats.reads : stats.writes).Add();
+    stats.bytes_read.Add(written);
+    stats.bytes_written.Add(read);
+    const auto kind = written > 0 ? RequestKind::kRead : RequestKind::kWrite;
+    observer.Taken(chain.head(), kind, read + written);
     Answer(std::move(chain), written);
     moved += read + written;
   }
   // What was taken in good order is the driver's, also before a chain that was not.
   if (queue().error() != nullptr && answered > 0) Show();
   ReportIfBroken();
-}
-
-void AnsweringQueue::Count(uint16_t head, uint64_t read, uint64_t written) {
-  QueueStats& stats = parts().stats;
-  (written > 0 ? stats.reads : stats.writes).Add();
-  stats.bytes_read.Add(written);
-  stats.bytes_written.Add(read);
-  if (trace() == nullptr) return;
-  trace()->Taken(head, written > 0 ? RequestKind::kRead : RequestKind::kWrite, read + written);
-  trace()->AnswerNow(head);
 }
 
 }  // namespace ringside

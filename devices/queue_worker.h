@@ -4,7 +4,7 @@
 //
 // Threads: the I/O thread it was made on; the statistics may be read by any.
 // Ownership: everything it is given outlives it; it goes only when idle().
-// Source: VIRTIO 1.2, section 2.7.
+// Spec: VIRTIO 1.2, section 2.7.
 #pragma once
 
 #include "base/counter.h"
@@ -28,6 +28,29 @@ struct QueueStats {
 
   uint64_t requests() const {
     return reads.Get() + writes.Get() + flushes.Get() + discards.Get() + others.Get();
+  }
+};
+
+// Who follows a queue's requests past the points of devices/latency_trace.h: nobody, which costs
+// nothing,
+struct NoObserver {
+  void Seen() {}
+  void Taken(uint16_t /*head*/, RequestKind, uint64_t /*bytes*/) {}
+  void Submits() {}
+  void Submitted(uint16_t /*head*/) {}
+};
+// or the trace.
+struct TraceObserver {
+  LatencyTrace& trace;
+  IoThread& io_thread;
+  uint64_t at_once_before = 0;
+
+  void Seen() { trace.Seen(); }
+  void Taken(uint16_t head, RequestKind kind, uint64_t bytes) { trace.Taken(head, kind, bytes); }
+  void Submits() { at_once_before = io_thread.handed_over_at_once(); }
+  void Submitted(uint16_t head) {
+    if (io_thread.handed_over_at_once() != at_once_before) return trace.SubmitNow(head);
+    io_thread.BeforeHandOver(trace.SubmitLater(head));
   }
 };
 
@@ -76,7 +99,14 @@ class QueueWorker : public Source {
   bool stopped() const { return stopped_; }
   Virtqueue& queue() { return queue_; }
   const Parts& parts() const { return parts_; }
-  LatencyTrace* trace() const { return parts_.trace; }
+  // Calls `function` with the observer of this queue's requests, which it tells before each look at
+  // the queue, what is taken, and before and after each is submitted. What is answered and shown is
+  // told here.
+  template <typename Function>
+  void Observed(Function function) {
+    if (parts_.trace == nullptr) return function(NoObserver());
+    function(TraceObserver{*parts_.trace, parts_.io_thread});
+  }
   // The device's backend has a request, and has it no longer.
   void Begins() {
     parts_.stats.in_flight.Add();
@@ -90,6 +120,7 @@ class QueueWorker : public Source {
     if (idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
   }
   void Answer(DescriptorChain chain, uint32_t written) {
+    if (parts_.trace != nullptr) parts_.trace->Answered(chain.head());
     queue_.Return(std::move(chain), written);
     parts_.io_thread.AtPublish(publish_hook_);
   }
@@ -125,7 +156,8 @@ class AnsweringQueue : public QueueWorker {
   virtual uint32_t Serve(ChainBuffers& buffers) = 0;
 
  private:
-  void Count(uint16_t head, uint64_t read, uint64_t written);
+  template <typename Observer>
+  void ServeAll(Observer observer);
 
   ChainBuffers buffers_;  // of the chain at hand
 };

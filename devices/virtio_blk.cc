@@ -63,8 +63,7 @@ class VirtioBlk::Share {
  public:
   Share(BlockDevice& disk, IoThread& io_thread) : disk_(disk), io_thread_(io_thread) {}
   ~Share() {
-    io_thread_.Post(close_);  // behind all other tasks of this
-    closed_.Wait();
+    io_thread_.RunAndWait([this] { channel_.reset(); });  // behind all other tasks of this
   }
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
@@ -80,10 +79,6 @@ class VirtioBlk::Share {
   void Cancel() { io_thread_.Post(cancel_); }
 
  private:
-  void Close() {
-    channel_.reset();
-    closed_.Notify();
-  }
   void CancelHere() {
     if (channel_ != nullptr) channel_->Cancel();
   }
@@ -91,9 +86,7 @@ class VirtioBlk::Share {
   BlockDevice& disk_;
   IoThread& io_thread_;
   std::unique_ptr<BlockChannel> channel_;
-  TaskTo<Share, &Share::Close> close_{*this};
   TaskTo<Share, &Share::CancelHere> cancel_{*this};
-  Event closed_;
 };
 
 VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,

@@ -2,7 +2,7 @@
 // queues spread over I/O threads, with one channel a thread.
 //
 // Threads and ownership: as QueuedDevice; the block device outlives it.
-// Source: VIRTIO 1.2, section 5.2.
+// Spec: VIRTIO 1.2, section 5.2.
 #pragma once
 
 #include <atomic>

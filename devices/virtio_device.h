@@ -3,7 +3,7 @@
 //
 // Threads: called by the transport from vCPU threads, one call at a time. The device moves its work
 // to I/O threads by itself.
-// Source: Virtual I/O Device (VIRTIO) 1.2, chapter 2.
+// Spec: Virtual I/O Device (VIRTIO) 1.2, chapter 2.
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 // to guard: it sets one and then accesses what it selects.
 // Ownership: device and platform outlive it. Teardown: stop the vCPUs, transport().ResetAndWait(),
 // then destroy it, which takes back the doorbells that are still there.
-// Source: VIRTIO 1.2, section 4.1.
+// Spec: VIRTIO 1.2, section 4.1.
 #pragma once
 
 #include <atomic>

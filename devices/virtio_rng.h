@@ -4,7 +4,7 @@
 // Threads and ownership: as QueuedDevice.
 // Limits: 64 KiB of a chain's buffers, the used length tells; one turn of the I/O thread gives out
 // less than twice as much.
-// Source: VIRTIO 1.2, section 5.4.
+// Spec: VIRTIO 1.2, section 5.4.
 #pragma once
 
 #include <memory>

@@ -11,7 +11,7 @@
 // from within.
 // Ownership: the device, its I/O threads and the vectors outlive the transport. Once the vCPUs have
 // stopped, ResetAndWait ends the device's use of everything here.
-// Source: VIRTIO 1.2, sections 2.1, 2.2, 2.4, 3.1.1 and 4.1.4.3.
+// Spec: VIRTIO 1.2, sections 2.1, 2.2, 2.4, 3.1.1 and 4.1.4.3.
 #pragma once
 
 #include <array>

@@ -24,8 +24,8 @@ constexpr uint64_t kMaxChainBytes = uint64_t{1} << 32;  // section 2.7.5.2
 // Far from every index the guest may reach soon: an event index there asks for nothing. Just behind
 // would not do, since a chain is often taken between the guest's store of its index and its look at
 // ours.
-constexpr uint16_t kParked = 0x8000;
-constexpr uint16_t kParkAgain = 0x4000;
+constexpr uint16_t kFarAway = 0x8000;
+constexpr uint16_t kMoveAgain = 0x4000;
 
 std::atomic_ref<uint16_t> Shared16(std::byte* address) {
   return std::atomic_ref<uint16_t>(*reinterpret_cast<uint16_t*>(address));
@@ -62,7 +62,7 @@ Virtqueue::Virtqueue(const GuestMemory& memory, const Layout& layout)
       next_available_(layout.next),
       next_used_(layout.next),
       published_(layout.next),
-      parked_at_(layout.next) {
+      event_moved_at_(layout.next) {
   if (size_ == 0 || size_ > kMaxSize || !std::has_single_bit(size_)) {
     Break("the queue size is not a power of two up to 1024");
   } else if (descriptors_ == nullptr || available_ == nullptr || used_ == nullptr) {
@@ -107,7 +107,7 @@ size_t Virtqueue::Take(std::span<DescriptorChain> chains) {
     chains[i] = DescriptorChain(head);
   }
   if (!notify_on_ && event_idx_ &&
-      static_cast<uint16_t>(next_available_ - parked_at_) >= kParkAgain) {
+      static_cast<uint16_t>(next_available_ - event_moved_at_) >= kMoveAgain) {
     DisableNotify();
   }
   return count;
@@ -238,8 +238,8 @@ void Virtqueue::DisableNotify() {
   notify_on_ = false;
   if (error_ != nullptr) return;
   if (event_idx_) {
-    SetAvailEvent(static_cast<uint16_t>(next_available_ - kParked));
-    parked_at_ = next_available_;
+    SetAvailEvent(static_cast<uint16_t>(next_available_ - kFarAway));
+    event_moved_at_ = next_available_;
   } else {
     Shared16(used_).store(kUsedNoNotify, std::memory_order_relaxed);
   }

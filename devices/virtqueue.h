@@ -15,7 +15,7 @@
 //
 // Threads: one at a time; the other side of the ring is the guest.
 // Ownership: guest memory outlives the queue.
-// Source: VIRTIO 1.2, section 2.7.
+// Spec: VIRTIO 1.2, section 2.7.
 #pragma once
 
 #include <array>
@@ -137,7 +137,7 @@ class Virtqueue {
   uint16_t next_available_;  // the next to take
   uint16_t next_used_;       // the next to return
   uint16_t published_;       // what the guest sees
-  uint16_t parked_at_;       // next_available_ when avail_event was last parked
+  uint16_t event_moved_at_;  // next_available_ when avail_event was last moved far away
   bool notify_on_ = true;
   uint32_t in_flight_ = 0;
   std::bitset<kMaxSize> taken_;              // by head

@@ -1,13 +1,13 @@
 #include "poll/io_thread.h"
 
 #include <bit>
-#include <cerrno>
 #include <utility>
 
-#include "base/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
 #include "base/thread.h"
+#include "poll/epoll_waiter.h"
+#include "poll/uring_waiter.h"
 
 namespace ringside {
 
@@ -17,48 +17,31 @@ const char* SignallingName(Signalling signalling) {
 
 absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
                                                           const IoThreadTuning& tuning) {
-  UniqueFd epoll(epoll_create1(EPOLL_CLOEXEC));
-  if (!epoll.valid()) return ErrnoError(errno, "cannot create an epoll", "raise 'ulimit -n'");
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
-  epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};
-  if (epoll_ctl(epoll.get(), EPOLL_CTL_ADD, wake.fd(), &event) != 0) {
-    return ErrnoError(errno, "cannot watch an eventfd");
-  }
-  std::unique_ptr<IoThread> io_thread(new IoThread(std::move(epoll), std::move(wake), tuning));
+  std::unique_ptr<IoThread> io_thread(new IoThread(std::move(wake), tuning));
   IoThread* const self = io_thread.get();
-  if (waiter == Waiter::kEpoll) {
-    RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self] { self->Loop(); }));
-    return io_thread;
-  }
-  // A ring belongs to the thread that creates it.
-  absl::Status ring_status;
-  Event has_ring;
-  RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self, &ring_status, &has_ring] {
-                              ring_status = self->StartUring();
-                              const bool ok = ring_status.ok();
-                              has_ring.Notify();  // the caller's variables are gone after this
+  absl::Status status;
+  Event has_waiter;
+  RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self, waiter, &status, &has_waiter] {
+                              status = self->CreateWaiter(waiter);
+                              const bool ok = status.ok();
+                              has_waiter.Notify();  // the caller's variables are gone after this
                               if (ok) self->Loop();
                             }));
-  has_ring.Wait();
-  if (!ring_status.ok()) {
+  has_waiter.Wait();
+  if (!status.ok()) {
     self->thread_.join();
-    return ring_status;
+    return status;
   }
   return io_thread;
 }
 
-absl::Status IoThread::StartUring() {
-  RINGSIDE_ASSIGN_OR_RETURN(uring_, Uring::Create());
-  uring_->Watch(epoll_.get(), &epoll_listener_);
-  return absl::OkStatus();
+// On the thread: a ring belongs to the thread that creates it.
+absl::Status IoThread::CreateWaiter(Waiter waiter) {
+  RINGSIDE_ASSIGN_OR_RETURN(
+      waiter_, waiter == Waiter::kUring ? UringWaiter::Create() : EpollWaiter::Create());
+  return waiter_->Watch(mailbox_.wake_fd(), mailbox_);
 }
-
-IoThread::IoThread(UniqueFd epoll, EventFd wake, const IoThreadTuning& tuning)
-    : epoll_(std::move(epoll)),
-      wake_(std::move(wake)),
-      signalling_(tuning.signalling),
-      policy_(PollPolicy::Create(tuning.poll)),
-      wait_trace_(tuning.trace_waits ? std::make_unique<WaitTrace>(kTracedWaits) : nullptr) {}
 
 IoThread::~IoThread() {
   if (!thread_.joinable()) return;
@@ -67,37 +50,41 @@ IoThread::~IoThread() {
   thread_.join();
 }
 
-void IoThread::Post(Task& task) {
-  if (task.queued_.exchange(true, std::memory_order_acq_rel)) return;
-  Task* head = mailbox_.load(std::memory_order_relaxed);
-  do {
-    task.next_ = head;
-    // seq_cst, as are the load below and both accesses in Sleep: in their single order either this
-    // push comes before Sleep's look at the mailbox, or Sleep's store comes before this look at
-    // sleeping_. So a task is seen or the thread is woken, never neither.
-  } while (!mailbox_.compare_exchange_weak(head, &task, std::memory_order_seq_cst,
-                                           std::memory_order_relaxed));
-  if (!sleeping_.load(std::memory_order_seq_cst)) return;
-  kicked_ns_.store(MonotonicNs(), std::memory_order_relaxed);  // a measurement, so it may be missed
-  wake_.Signal();
-}
-
 void IoThread::Loop() {
-  StartPolicy();
+  wait_.Start();
+  const bool early = signalling_ == Signalling::kEarly;
   // Tasks posted before the stop are older than it in the mailbox, so they have run by then.
   while (!stop_) {
     stats_.turns.Add();
-    if (uring_ != nullptr && uring_->Reap()) ready_ |= kCompletionRing;
+    if (waiter_->Reap()) wait_.HadWork(kCompletionRing);
     RunSources(Phase::kComplete);
-    RunPosted();
-    RunAlwaysReady();
-    const bool published = signalling_ == Signalling::kEarly && publish_hooks_.Run();
-    RunSources(Phase::kSubmit);
-    submit_hooks_.Run();
-    if (signalling_ == Signalling::kBatched && uring_ != nullptr) uring_->Submit();
-    if (!published) publish_hooks_.Run();
-    if (!stop_) WaitForWork();
+    mailbox_.Run();
+    waiter_->RunAlwaysReady();
+    const bool published = early && publish_hooks_.Run();
+    RunSources(Phase::kTake);
+    before_hand_over_.Run();
+    hand_over_hooks_.Run();
+    if (early && !published) publish_hooks_.Run();
+    // What is queued for the kernel goes there here and nowhere else, unless the ring is full: in
+    // the system call that sleeps, if the thread is about to sleep.
+    int64_t sleep_ns = stop_ ? Wait::kOver : wait_.Begin(AnythingToDo(), in_flight_ > 0);
+    while (sleep_ns != Wait::kOver) sleep_ns = wait_.Next(waiter_->Enter(sleep_ns));
+    // As long as there are such hooks there is something to do, so nobody has slept.
+    if (!early) publish_hooks_.Run();
   }
+}
+
+bool IoThread::AnythingToDo() {
+  if (!mailbox_.empty() || waiter_->HasReady() || !publish_hooks_.empty() ||
+      !hand_over_hooks_.empty() || waiter_->HasCompletions()) {
+    return true;
+  }
+  for (Source* source : sources_) {
+    for (; source != nullptr; source = source->next_) {
+      if (source->HasWork()) return true;
+    }
+  }
+  return false;
 }
 
 void IoThread::RunSources(Phase phase) {
@@ -115,7 +102,7 @@ void IoThread::RunSources(Phase phase) {
       continue;
     }
     source->last_work_turn_ = turn;
-    ready_ |= source->ready_bit_;
+    wait_.HadWork(source->ready_bit_);
     Quiet(*source);
     source->Run();
   }
@@ -124,7 +111,7 @@ void IoThread::RunSources(Phase phase) {
 bool IoThread::IsShared(const Source* one) const {
   constexpr uint64_t kLately = 256;  // turns
   const uint64_t turn = stats_.turns.Get();
-  const Source* source = sources_[static_cast<int>(Phase::kSubmit)];
+  const Source* source = sources_[static_cast<int>(Phase::kTake)];
   for (; source != nullptr; source = source->next_) {
     if (source != one && turn - source->last_work_turn_ < kLately) return true;
   }
@@ -132,16 +119,7 @@ bool IoThread::IsShared(const Source* one) const {
 }
 
 absl::Status IoThread::Attach(Source& source, Phase phase) {
-  if (uring_ != nullptr) {
-    uring_->Watch(source.wake_fd_, &source);
-  } else {
-    // Edge-triggered: every write is an event, though nobody reads.
-    epoll_event event{.events = EPOLLIN | EPOLLET,
-                      .data = {.u64 = reinterpret_cast<uint64_t>(&source) | kSourceTag}};
-    if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, source.wake_fd_, &event) != 0) {
-      return ErrnoError(errno, "cannot watch an eventfd");
-    }
-  }
+  RINGSIDE_RETURN_IF_ERROR(waiter_->Watch(source.wake_fd_, source));
   source.io_thread_ = this;
   source.phase_ = phase;
   source.notify_on_ = true;
@@ -155,11 +133,7 @@ void IoThread::Detach(Source& source) {
   if (source.io_thread_ != this) return;
   if (!std::exchange(source.parked_, false)) RemoveSource(source);
   source.io_thread_ = nullptr;
-  if (uring_ != nullptr) {
-    uring_->Unwatch(source.wake_fd_);
-  } else {
-    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, source.wake_fd_, nullptr);
-  }
+  waiter_->Unwatch(source.wake_fd_);
 }
 
 // Beyond 63 sources some share one.
@@ -191,6 +165,12 @@ void IoThread::Quiet(Source& source) {
   source.notify_on_ = false;
 }
 
+void IoThread::QuietSources() {
+  for (Source* source : sources_) {
+    for (; source != nullptr; source = source->next_) Quiet(*source);
+  }
+}
+
 // Whether it was not asked already. A fence and a look are due before anyone relies on it.
 bool IoThread::AskForSignal(Source& source) {
   if (source.notify_on_) return false;
@@ -199,9 +179,15 @@ bool IoThread::AskForSignal(Source& source) {
   return true;
 }
 
+void IoThread::AskForSignals() {
+  for (Source* source : sources_) {
+    for (; source != nullptr; source = source->next_) AskForSignal(*source);
+  }
+}
+
 void IoThread::Park(Source& source) {
   if (AskForSignal(source)) {
-    // As in PrepareToSleep.
+    // As in Wait::GoToSleep.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (source.HasWork()) return;
   }
@@ -220,14 +206,6 @@ void Source::Written() {
   if (parked_) io_thread_->Unpark(*this);
 }
 
-void IoThread::HookList::AddFirst(Hook& hook) {
-  if (hook.queued_) return;
-  hook.queued_ = true;
-  hook.next_ = first_;
-  if (first_ == nullptr) end_ = &hook.next_;
-  first_ = &hook;
-}
-
 bool IoThread::HookList::Run() {
   if (first_ == nullptr) return false;
   // What is added meanwhile is for the next time.
@@ -241,32 +219,6 @@ bool IoThread::HookList::Run() {
     hook = next;
   }
   return true;
-}
-
-void IoThread::SetPoll(const PollConfig& poll) {
-  policy_ = PollPolicy::Create(poll);
-  StartPolicy();
-}
-
-void IoThread::RunPosted() {
-  if (mailbox_.load(std::memory_order_relaxed) == nullptr) return;  // saves a locked instruction
-  // Acquire: pairs with the push in Post, so that Run sees all that its poster wrote.
-  Task* newest = mailbox_.exchange(nullptr, std::memory_order_acquire);
-  Task* oldest = nullptr;
-  while (newest != nullptr) {
-    Task* next = newest->next_;
-    newest->next_ = oldest;
-    oldest = newest;
-    newest = next;
-  }
-  while (oldest != nullptr) {
-    Task* next = oldest->next_;
-    // Before Run: what is posted from here on is news. An exchange, not a store: it pairs with the
-    // exchange in Post, so that Run sees what was written before a Post that found the task queued.
-    oldest->queued_.exchange(false, std::memory_order_acq_rel);
-    oldest->Run();
-    oldest = next;
-  }
 }
 
 }  // namespace ringside

@@ -158,7 +158,7 @@ absl::StatusOr<IoThreads::Handle> IoThreads::StartOne(const IoThreadConfig& conf
   Handle io_thread = *std::move(started);
   if (config.cpus.empty()) return io_thread;  // its first turn need not be waited for
   absl::Status pinned;
-  RunOnIoThread(*io_thread, [&] { pinned = PinThisThread(config.cpus); });
+  io_thread->RunAndWait([&] { pinned = PinThisThread(config.cpus); });
   if (!pinned.ok()) return pinned;
   return io_thread;
 }
@@ -238,7 +238,7 @@ absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll)
   Thread& thread = threads_[index];
   RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, poll));
   if (thread.io_thread != nullptr) {
-    RunOnIoThread(*thread.io_thread, [&] { thread.io_thread->SetPoll(poll); });
+    thread.io_thread->RunAndWait([&] { thread.io_thread->SetPoll(poll); });
   }
   thread.config.tuning.poll = poll;
   return absl::OkStatus();
@@ -256,7 +256,7 @@ std::vector<IoThreadExplanation> IoThreads::Explain() const {
   std::vector<IoThreadExplanation> all;
   for (const Thread& thread : All()) {
     IoThreadExplanation& one = all.emplace_back(IoThreadExplanation{thread.config.name, {}});
-    RunOnIoThread(*thread.io_thread, [&] { one.poll = thread.io_thread->Explain(); });
+    thread.io_thread->RunAndWait([&] { one.poll = thread.io_thread->Explain(); });
   }
   return all;
 }
@@ -266,7 +266,7 @@ std::vector<IoThreadWaits> IoThreads::Waits() const {
   for (const Thread& thread : All()) {
     if (!thread.config.tuning.trace_waits) continue;
     IoThreadWaits& one = all.emplace_back(IoThreadWaits{.io_thread = thread.config.name});
-    RunOnIoThread(*thread.io_thread, [&] { one.waits = thread.io_thread->waits()->InOrder(); });
+    thread.io_thread->RunAndWait([&] { one.waits = thread.io_thread->waits()->InOrder(); });
   }
   return all;
 }

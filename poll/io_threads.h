@@ -94,16 +94,4 @@ class IoThreads {
   absl::Status uring_status_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Runs `function` on the I/O thread, and waits.
-template <typename Function>
-void RunOnIoThread(IoThread& io_thread, Function function) {
-  Event done;
-  TaskOf task([&] {
-    function();
-    done.Notify();
-  });
-  io_thread.Post(task);
-  done.Wait();
-}
-
 }  // namespace ringside

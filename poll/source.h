@@ -14,7 +14,7 @@ namespace ringside {
 class IoThread;
 
 // The order of a turn: completions are taken and signalled before new work is.
-enum class Phase { kComplete, kSubmit };
+enum class Phase { kComplete, kTake };
 
 class Source : private EventfdListener {
  public:

@@ -189,17 +189,7 @@ void Uring::CompleteWatch(size_t slot, int32_t result, uint32_t flags) {
   watches_changed_ |= watched.must_arm;
 }
 
-// Deferred, or overflown.
-bool Uring::KernelHoldsCompletions() const {
-  const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
-  return (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
-}
-
-bool Uring::HasCompletions() const {
-  return io_uring_cq_ready(&ring_) != 0 || KernelHoldsCompletions();
-}
-
-bool Uring::Reap() {
+bool Uring::ReapAll() {
   if (KernelHoldsCompletions()) {
     enters_.Add();
     io_uring_get_events(&ring_);
@@ -224,25 +214,21 @@ bool Uring::Reap() {
   return operation_completed;
 }
 
-void Uring::Submit() {
+void Uring::EnterKernel(int64_t sleep_ns) {
   PushWatches();
-  if (io_uring_sq_ready(&ring_) == 0) return;
+  if (watches_changed_) sleep_ns = 0;  // a write to one that is not armed would wake nobody
+  if (sleep_ns == 0 && io_uring_sq_ready(&ring_) == 0) return;
   enters_.Add();
-  io_uring_submit(&ring_);
-}
-
-void Uring::SubmitAndWait(int64_t timeout_ns) {
-  PushWatches();
-  if (watches_changed_) return Submit();  // a write to one that is not armed would wake nobody
-  enters_.Add();
-  if (timeout_ns == kForever) {
+  if (sleep_ns == 0) {
+    io_uring_submit(&ring_);
+  } else if (sleep_ns == kForever) {
     io_uring_submit_and_wait(&ring_, 1);
-    return;
+  } else {
+    __kernel_timespec timeout = {.tv_sec = sleep_ns / 1'000'000'000,
+                                 .tv_nsec = sleep_ns % 1'000'000'000};
+    io_uring_cqe* first = nullptr;
+    io_uring_submit_and_wait_timeout(&ring_, &first, 1, &timeout, nullptr);
   }
-  __kernel_timespec timeout = {.tv_sec = timeout_ns / 1'000'000'000,
-                               .tv_nsec = timeout_ns % 1'000'000'000};
-  io_uring_cqe* first = nullptr;
-  io_uring_submit_and_wait_timeout(&ring_, &first, 1, &timeout, nullptr);
 }
 
 }  // namespace ringside

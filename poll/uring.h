@@ -2,7 +2,7 @@
 //
 // Threads: everything on the thread that created it (IORING_SETUP_SINGLE_ISSUER); enters from any.
 // Limits: IORING_REGISTER_RESTRICTIONS are on: only the operations in uring.cc's list.
-// Source: io_uring_setup(2), io_uring_enter(2), io_uring_register(2), Linux 6.1.
+// Spec: io_uring_setup(2), io_uring_enter(2), io_uring_register(2), Linux 6.1.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ class Uring {
   Uring& operator=(const Uring&) = delete;
 
   // Queues an operation on a registered file (entry.fd is the index RegisterFile returned). It
-  // starts with the next Submit or SubmitAndWait. False if the ring takes no more right now: try
+  // starts with the next Enter. False if the ring takes no more right now: try
   // again in a later turn.
   bool Push(const io_uring_sqe& entry, UringOp& op);
 
@@ -63,15 +63,16 @@ class Uring {
   void Unwatch(int eventfd);
 
   // A look at memory: whether Reap would find something.
-  bool HasCompletions() const;
+  bool HasCompletions() const { return io_uring_cq_ready(&ring_) != 0 || KernelHoldsCompletions(); }
   // Runs what has completed, and says whether an operation has. No system call, unless the kernel
   // holds completions back.
-  bool Reap();
-  // One system call if anything is queued.
-  void Submit();
+  bool Reap() { return HasCompletions() && ReapAll(); }
   static constexpr int64_t kForever = INT64_MAX;
-  // Submits, and sleeps until something has completed or, ns, the time is over.
-  void SubmitAndWait(int64_t timeout_ns = kForever);
+  // Passes what is queued to the kernel, and sleeps until something has completed or, ns, the time
+  // is over. One system call, and none if nothing is queued and the time is 0.
+  void Enter(int64_t sleep_ns = 0) {
+    if (sleep_ns != 0 || watches_changed_ || io_uring_sq_ready(&ring_) != 0) EnterKernel(sleep_ns);
+  }
 
   // io_uring_enter calls.
   uint64_t enters() const { return enters_.Get(); }
@@ -89,7 +90,13 @@ class Uring {
   Uring() = default;
   absl::Status SetUp();
   absl::Status Restrict();
-  bool KernelHoldsCompletions() const;
+  // Deferred, or overflown.
+  bool KernelHoldsCompletions() const {
+    const unsigned flags = IO_URING_READ_ONCE(*ring_.sq.kflags);
+    return (flags & (IORING_SQ_TASKRUN | IORING_SQ_CQ_OVERFLOW)) != 0;
+  }
+  bool ReapAll();
+  void EnterKernel(int64_t sleep_ns);
   io_uring_sqe* NextEntry();
   void PushWatches();
   void CompleteWatch(size_t slot, int32_t result, uint32_t flags);

@@ -59,10 +59,7 @@ Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread
       output_ring_(output_.valid() ? kBufferSize : 0),
       input_watch_(input_.get(), EPOLLIN, [this] { ReadInput(); }),
       output_watch_(output_.get(), EPOLLOUT, [this] { WriteOutput(); }),
-      patience_watch_(patience_.get(), EPOLLIN, [this] { LosePatience(); }),
-      pass_input_([this] { PassInput(); }),
-      write_output_(
-          [this] { output_never_blocks_ ? WriteOutput() : io_thread_.Arm(output_watch_); }) {}
+      patience_watch_(patience_.get(), EPOLLIN, [this] { LosePatience(); }) {}
 
 Console::~Console() {
   Stop();
@@ -100,6 +97,10 @@ bool Console::HasRoom() {
 bool Console::RoomOrWait() {
   guest_waits_ = kBufferSize - output_count_ < Serial::kFifoSize;
   return !guest_waits_;
+}
+
+void Console::BeginOutput() {
+  output_never_blocks_ ? WriteOutput() : io_thread_.Arm(output_watch_);
 }
 
 void Console::WriteOutput() {
@@ -200,16 +201,12 @@ bool Console::IsWriting() const {
 }
 
 void Console::Stop() {
-  Event done;
-  Job stop([this, &done] {
+  io_thread_.RunAndWait([this] {
     reading_ = false;
     if (input_.valid()) io_thread_.Disarm(input_watch_);
     if (output_.valid()) io_thread_.Disarm(output_watch_);
     if (patience_.valid()) io_thread_.Disarm(patience_watch_);
-    done.Notify();
   });
-  io_thread_.Post(stop);
-  done.Wait();
 }
 
 void Console::InputDrained() {

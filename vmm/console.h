@@ -81,14 +81,6 @@ class Console final : private SerialPeer {
    private:
     const std::function<void()> ready_;
   };
-  class Job final : public Task {
-   public:
-    explicit Job(std::function<void()> run) : run_(std::move(run)) {}
-    void Run() override { run_(); }
-
-   private:
-    const std::function<void()> run_;
-  };
 
   // SerialPeer, on vCPU threads.
   bool Send(std::byte data) override;
@@ -101,6 +93,7 @@ class Console final : private SerialPeer {
   void PassInput();
   void WaitForTheGuest();
   void LosePatience();
+  void BeginOutput();
   void WriteOutput();
   // How many bytes more the output may get.
   uint64_t OutputRoom() const;
@@ -143,8 +136,8 @@ class Console final : private SerialPeer {
   Watch input_watch_;
   Watch output_watch_;
   Watch patience_watch_;
-  Job pass_input_;
-  Job write_output_;
+  TaskTo<Console, &Console::PassInput> pass_input_{*this};
+  TaskTo<Console, &Console::BeginOutput> write_output_{*this};
 };
 
 }  // namespace ringside

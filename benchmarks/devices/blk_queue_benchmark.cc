@@ -215,7 +215,7 @@ class Rig {
     return Attach(*queues_.back());
   }
   absl::Status Attach(Source& source) {
-    RINGSIDE_RETURN_IF_ERROR(io_thread_.Attach(source, Phase::kSubmit));
+    RINGSIDE_RETURN_IF_ERROR(io_thread_.Attach(source, Phase::kTake));
     attached_.push_back(&source);
     return absl::OkStatus();
   }

@@ -46,7 +46,7 @@ class IdleSources {
   IdleSources(IoThread& io_thread, int64_t count)
       : io_thread_(io_thread), sources_(static_cast<size_t>(count)) {
     RunOn(io_thread_, [this] {
-      for (IdleSource& source : sources_) ok_ &= io_thread_.Attach(source, Phase::kSubmit).ok();
+      for (IdleSource& source : sources_) ok_ &= io_thread_.Attach(source, Phase::kTake).ok();
     });
   }
   ~IdleSources() {
@@ -146,7 +146,7 @@ class KickedSource final : public Source {
  private:
   KickedSource(IoThread& io_thread, benchmark::State& state, EventFd wake)
       : Source(wake.fd()), io_thread_(io_thread), state_(state), wake_(std::move(wake)) {
-    RunOn(io_thread_, [this] { ok_ = io_thread_.Attach(*this, Phase::kSubmit).ok(); });
+    RunOn(io_thread_, [this] { ok_ = io_thread_.Attach(*this, Phase::kTake).ok(); });
   }
 
   IoThread& io_thread_;

@@ -45,7 +45,7 @@ class Disk final : public Source {
   bool Idle() const { return done_.load(std::memory_order_acquire) == asked_.load(); }
   void Ask() {
     asked_.store(asked_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    // Pairs with the fence of IoThread::PrepareToSleep, as a driver's does.
+    // Pairs with the fence of Wait::GoToSleep, as a driver's does.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (wants_kick_.load(std::memory_order_relaxed)) wake_.Signal();
   }
@@ -79,7 +79,7 @@ class Disk final : public Source {
     };
     RunOn(io_thread_, [this] {
       channel_ = *device_->Open(io_thread_);
-      if (!io_thread_.Attach(*this, Phase::kSubmit).ok()) std::abort();
+      if (!io_thread_.Attach(*this, Phase::kTake).ok()) std::abort();
     });
   }
 

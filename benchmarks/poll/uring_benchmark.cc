@@ -63,7 +63,7 @@ class Reads {
     for (size_t i = 0; i < ops_.size(); ++i) failed_ |= !uring_.Push(entries_[i], ops_[i]);
     in_flight_ = failed_ ? 0 : ops_.size();
     while (in_flight_ > 0) {
-      uring_.SubmitAndWait();
+      uring_.Enter(Uring::kForever);
       uring_.Reap();
     }
   }

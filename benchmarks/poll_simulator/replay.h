@@ -1,5 +1,5 @@
 // Drives a policy, the very object that the product runs, through a trace as an I/O thread would
-// (poll/io_thread_wait.cc), and adds up what it costs.
+// (poll/wait.cc), and adds up what it costs.
 #pragma once
 
 #include <cstdint>

@@ -53,7 +53,7 @@ class Batches final : public Hook {
     if (!calls_->More()) return all_done_->Notify();
     left_ = reads_.size();
     for (Read& read : reads_) channel_.Submit(read);
-    if (after_submit_ != nullptr) io_thread_.AtSubmit(*after_submit_);
+    if (after_submit_ != nullptr) io_thread_.AtHandOver(*after_submit_);
   }
 
   IoThread& io_thread_;

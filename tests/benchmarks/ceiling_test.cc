@@ -99,7 +99,7 @@ TEST_F(CeilingRingTest, PublishesAndInterruptsWhereTheDriverAsks) {
   }
 }
 
-// avail_event is never where the driver's index will be before it is parked again.
+// avail_event is never where the driver's index will be before it is moved again.
 TEST_F(CeilingRingTest, NeverAsksForAKick) {
   BareRing ring = Ring();
   for (uint32_t i = 0; i < 200'000; ++i) {

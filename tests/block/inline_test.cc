@@ -172,21 +172,29 @@ TEST(InlineTest, NothingIsInlineWhereTheUserSaysSo) {
 
 // For traces: a request that may be served inline is not handed over before the end of the turn.
 TEST(InlineTest, OnlyAnEngineAloneHandsOverAtOnce) {
+  struct Read : BlockRequest {
+    testing::BoundedEvent is_done;
+  };
   const TempFile file(kSize);
-  auto io_thread = IoThread::Start("test", IoThread::Waiter::kEpoll);
-  ASSERT_TRUE(io_thread.ok());
   for (const bool inline_io : {false, true}) {
-    auto device = FileDevice::Create({.path = file.path(),
-                                      .cache = CacheMode::kWriteback,
-                                      .aio = Engine::kThreads,
-                                      .inline_io = inline_io},
-                                     Logger());
-    ASSERT_TRUE(device.ok()) << device.status();
-    RunOn(**io_thread, [&] {
-      auto channel = (*device)->Open(**io_thread);
-      ASSERT_TRUE(channel.ok()) << channel.status();
-      EXPECT_EQ((*channel)->hands_over_at_once(), !inline_io);
+    TestDisk disk({.path = file.path(),
+                   .cache = CacheMode::kWriteback,
+                   .aio = Engine::kThreads,
+                   .inline_io = inline_io},
+                  IoThread::Waiter::kEpoll);
+    ASSERT_TRUE(disk.status().ok()) << disk.status();
+    std::array<std::byte, kPage> page = {};
+    const Segment segment = {.host = page.data(), .length = kPage, .region = 0};
+    Read read;
+    read.op = BlockOp::kRead;
+    read.segments = {&segment, 1};
+    read.done = [](BlockRequest& request) { static_cast<Read&>(request).is_done.Notify(); };
+    RunOn(disk.io_thread(), [&] {
+      const uint64_t before = disk.io_thread().handed_over_at_once();
+      disk.Submit(read);
+      EXPECT_EQ(disk.io_thread().handed_over_at_once() - before, inline_io ? 0u : 1u);
     });
+    read.is_done.WaitOrAbort();
   }
 }
 

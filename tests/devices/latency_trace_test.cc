@@ -9,17 +9,12 @@ namespace {
 
 using Interrupt = LatencyTrace::Interrupt;
 
-// What a queue and its I/O thread do.
-void Submit(LatencyTrace& trace) {
-  trace.submitted_hook().Run();
-}
 void RunOne(LatencyTrace& trace, uint16_t head, uint64_t bytes,
             Interrupt interrupt = Interrupt::kRaised) {
   trace.Seen();
   trace.Taken(head, RequestKind::kRead, bytes);
-  trace.SubmitLater(head);
-  Submit(trace);
-  trace.Completed(head);
+  trace.SubmitLater(head).Run();
+  trace.Answered(head);
   trace.Published();
   trace.Finish(interrupt);
 }
@@ -50,12 +45,13 @@ TEST(LatencyTrace, StampsEachPointInOrder) {
 TEST(LatencyTrace, ABatchSharesWhatHappensToItAsAWhole) {
   LatencyTrace trace(4);
   trace.Seen();
+  Hook* submit = nullptr;
   for (const uint16_t head : {2, 0, 1}) {
     trace.Taken(head, RequestKind::kWrite, head);
-    trace.SubmitLater(head);
+    submit = &trace.SubmitLater(head);
   }
-  Submit(trace);
-  for (const uint16_t head : {0, 1, 2}) trace.Completed(head);
+  submit->Run();
+  for (const uint16_t head : {0, 1, 2}) trace.Answered(head);
   trace.Published();
   trace.Finish(Interrupt::kRaised);
   const std::vector<LatencyRecord> records = trace.Records();
@@ -74,16 +70,14 @@ TEST(LatencyTrace, ARequestKeepsTheStampsOfItsOwnBatch) {
   LatencyTrace trace(4);
   trace.Seen();
   trace.Taken(0, RequestKind::kRead, 100);
-  trace.SubmitLater(0);
-  Submit(trace);
+  trace.SubmitLater(0).Run();
   trace.Seen();
   trace.Taken(1, RequestKind::kRead, 101);
-  trace.SubmitLater(1);
-  Submit(trace);
-  trace.Completed(1);
+  trace.SubmitLater(1).Run();
+  trace.Answered(1);
   trace.Published();
   trace.Finish(Interrupt::kRaised);
-  trace.Completed(0);
+  trace.Answered(0);
   trace.Published();
   trace.Finish(Interrupt::kRaised);
   const std::vector<LatencyRecord> records = trace.Records();
@@ -109,10 +103,10 @@ TEST(LatencyTrace, WhatIsAnsweredAtOnceIsCompletedWhenTaken) {
   LatencyTrace trace(4);
   trace.Seen();
   trace.Taken(0, RequestKind::kOther, 0);
-  trace.AnswerNow(0);
+  trace.Answered(0);
   trace.Taken(1, RequestKind::kRead, 512);
   trace.SubmitNow(1);
-  trace.Completed(1);
+  trace.Answered(1);
   trace.Published();
   trace.Finish(Interrupt::kSuppressed);
   const std::vector<LatencyRecord> records = trace.Records();
@@ -141,7 +135,7 @@ TEST(LatencyTrace, ABatchLargerThanTheRingLeavesItsEnd) {
   trace.Seen();
   for (uint16_t head = 0; head < 8; ++head) {
     trace.Taken(head, RequestKind::kFlush, head);
-    trace.AnswerNow(head);
+    trace.Answered(head);
   }
   trace.Published();
   trace.Finish(Interrupt::kRaised);
@@ -156,15 +150,16 @@ TEST(LatencyTrace, ARestartForgetsWhatWasUnderWay) {
   trace.Taken(0, RequestKind::kRead, 2);
   trace.SubmitLater(0);
   trace.Taken(1, RequestKind::kRead, 3);
-  trace.AnswerNow(1);
+  trace.Answered(1);
   trace.Restart();
   // As many as the queue has heads, again.
+  Hook* submit = nullptr;
   for (const uint16_t head : {0, 1}) {
     trace.Taken(head, RequestKind::kRead, 4);
-    trace.SubmitLater(head);
+    submit = &trace.SubmitLater(head);
   }
-  Submit(trace);
-  for (const uint16_t head : {0, 1}) trace.Completed(head);
+  submit->Run();
+  for (const uint16_t head : {0, 1}) trace.Answered(head);
   trace.Published();
   trace.Finish(Interrupt::kRaised);
   EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{1, 4, 4}));
@@ -180,7 +175,7 @@ TEST(LatencyTrace, WhatIsNeverPublishedTakesNoMoreThanAPlaceAHead) {
     for (uint16_t head = 0; head < 4; ++head) {
       trace.Taken(head, RequestKind::kRead, 512);
       if (round % 2 == 0) trace.SubmitLater(head);
-      round % 3 == 0 ? trace.AnswerNow(head) : trace.Completed(head);
+      trace.Answered(head);
     }
   }
   trace.Published();
@@ -195,12 +190,12 @@ TEST(LatencyTrace, AHeadThatIsUsedAgainTooSoonHasTheRecordOfTheLaterRequest) {
   LatencyTrace trace(2);
   trace.Seen();
   trace.Taken(0, RequestKind::kRead, 1);
-  trace.AnswerNow(0);
+  trace.Answered(0);
   trace.Taken(1, RequestKind::kRead, 2);
-  trace.AnswerNow(1);
+  trace.Answered(1);
   trace.Seen();
   trace.Taken(0, RequestKind::kWrite, 3);
-  trace.AnswerNow(0);
+  trace.Answered(0);
   trace.Published();
   trace.Finish(Interrupt::kRaised);
   EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{3, 2}));
@@ -211,14 +206,14 @@ TEST(LatencyTrace, AHeadThatIsUnderWayAgainIsRecordedWhenItIsDone) {
   LatencyTrace trace(1);
   trace.Seen();
   trace.Taken(0, RequestKind::kRead, 1);
-  trace.AnswerNow(0);
+  trace.Answered(0);
   trace.Taken(0, RequestKind::kWrite, 2);
-  trace.SubmitLater(0);
+  Hook& submit = trace.SubmitLater(0);
   trace.Published();
   trace.Finish(Interrupt::kRaised);
   EXPECT_TRUE(trace.Records().empty()) << "it is not done";
-  Submit(trace);
-  trace.Completed(0);
+  submit.Run();
+  trace.Answered(0);
   trace.Published();
   trace.Finish(Interrupt::kRaised);
   EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{2}));

@@ -116,7 +116,7 @@ TEST_F(VirtioBlkLatencyTest, IsSubmittedBeforeAHookThatSubmits) {
     submits_ns = MonotonicNs();
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
   });
-  disk_->OnSubmit([&] { threads_[0]->AtSubmit(submit); });
+  disk_->OnSubmit([&] { threads_[0]->AtHandOver(submit); });
   rig().Run(driver().AddRead(0, 512));
   const std::vector<LatencyRecord> records = Records();
   ASSERT_EQ(records.size(), 1u);

@@ -333,7 +333,7 @@ TEST_F(VirtioBlkMoveTest, AThreadThatCannotOpenTheDiskDoesNotGetIt) {
 TEST_F(VirtioBlkMoveTest, AThreadThatCannotWatchItSendsItBack) {
   Start(TwoThreads());
   TestSource other(rig().kick);
-  RunOn(*threads_[1], [&] { ASSERT_TRUE(threads_[1]->Attach(other, Phase::kSubmit).ok()); });
+  RunOn(*threads_[1], [&] { ASSERT_TRUE(threads_[1]->Attach(other, Phase::kTake).ok()); });
   HoldReads(2);
   const auto move = BeginMove(0, 1);
   Settle();
@@ -355,7 +355,7 @@ TEST_F(VirtioBlkMoveTest, AQueueThatNoThreadCanWatchNeedsAReset) {
   Settle();  // it is detached, and waits for the read
   TestSource other[2] = {TestSource(rig().kick), TestSource(rig().kick)};
   for (size_t i = 0; i < 2; ++i) {
-    RunOn(*threads_[i], [&] { ASSERT_TRUE(threads_[i]->Attach(other[i], Phase::kSubmit).ok()); });
+    RunOn(*threads_[i], [&] { ASSERT_TRUE(threads_[i]->Attach(other[i], Phase::kTake).ok()); });
   }
   ReleaseAndWait(1);
   move->over.WaitOrAbort();

@@ -144,7 +144,7 @@ class KickCheck {
 // How much of a batch the device has taken when the driver decides about the kick.
 enum class Taken { kNothing, kAll, kSome };
 
-class VirtqueueParkedTest : public ::testing::TestWithParam<std::tuple<int, Taken>> {
+class VirtqueueFarEventTest : public ::testing::TestWithParam<std::tuple<int, Taken>> {
  protected:
   static void NoKickIsWanted(uint16_t size, uint16_t batch, Taken taken) {
     Rings rings(size, true);
@@ -169,7 +169,7 @@ class VirtqueueParkedTest : public ::testing::TestWithParam<std::tuple<int, Take
   }
 };
 
-TEST_P(VirtqueueParkedTest, NoKickIsWantedWhileNotificationsAreOff) {
+TEST_P(VirtqueueFarEventTest, NoKickIsWantedWhileNotificationsAreOff) {
   const auto [size, taken] = GetParam();
   for (int batch = 1; batch <= size; batch += size > 64 && batch > 4 ? batch / 3 : 1) {
     NoKickIsWanted(static_cast<uint16_t>(size), static_cast<uint16_t>(batch), taken);
@@ -177,7 +177,7 @@ TEST_P(VirtqueueParkedTest, NoKickIsWantedWhileNotificationsAreOff) {
   }
   NoKickIsWanted(static_cast<uint16_t>(size), static_cast<uint16_t>(size), taken);
 }
-INSTANTIATE_TEST_SUITE_P(, VirtqueueParkedTest,
+INSTANTIATE_TEST_SUITE_P(, VirtqueueFarEventTest,
                          ::testing::Combine(::testing::Values(1, 2, 8, 64, 1024),
                                             ::testing::Values(Taken::kNothing, Taken::kAll,
                                                               Taken::kSome)));

@@ -53,8 +53,7 @@ class SourceList : public WaiterTest {
     });
   }
   void Attach(char name) {
-    ASSERT_TRUE(
-        io_thread_->Attach(*Of(name), name == 'x' ? Phase::kSubmit : Phase::kComplete).ok());
+    ASSERT_TRUE(io_thread_->Attach(*Of(name), name == 'x' ? Phase::kTake : Phase::kComplete).ok());
   }
   void Detach(char name) { io_thread_->Detach(*Of(name)); }
   // As a reset or the removal of a device does.
@@ -76,7 +75,7 @@ class SourceList : public WaiterTest {
         if (source != nullptr) source->work = work;
       }
     });
-    RunOn(*io_thread_, [&] { io_thread_->AtSubmit(start); });
+    RunOn(*io_thread_, [&] { io_thread_->AtHandOver(start); });
     LetTurn(*io_thread_);
     std::string order;
     RunOn(*io_thread_, [&] {
@@ -267,7 +266,7 @@ TEST_P(IoThreadHook, AskedForManyTimesInATurnItRunsOnce) {
     RunOn(*io_thread_, [&] {
       for (int i = 0; i < 100; ++i) {
         io_thread_->AtPublish(publish);
-        io_thread_->AtSubmit(submit);
+        io_thread_->AtHandOver(submit);
       }
     });
     LetTurn(*io_thread_, 3);
@@ -286,15 +285,15 @@ TEST_P(IoThreadHook, HooksRunInTheOrderTheyWereAskedFor) {
   EXPECT_EQ(order, "bca");
 }
 
-TEST_P(IoThreadHook, BeforeSubmitIsBeforeAllThatWereAskedForEarlier) {
+TEST_P(IoThreadHook, BeforeHandOverIsBeforeAllThatWereAskedForEarlier) {
   std::string order;
   TestHook a([&] { order += 'a'; }), b([&] { order += 'b'; }), c([&] { order += 'c'; });
   for (const bool first : {false, true}) {
     RunOn(*io_thread_, [&] {
-      if (!first) io_thread_->AtSubmit(a);
-      for (int i = 0; i < 2; ++i) io_thread_->BeforeSubmit(b);
-      io_thread_->AtSubmit(c);
-      if (first) io_thread_->AtSubmit(a);
+      if (!first) io_thread_->AtHandOver(a);
+      for (int i = 0; i < 2; ++i) io_thread_->BeforeHandOver(b);
+      io_thread_->AtHandOver(c);
+      if (first) io_thread_->AtHandOver(a);
     });
     LetTurn(*io_thread_, 2);
     order += ' ';
@@ -308,7 +307,7 @@ TEST_P(IoThreadHook, FromItsRunItIsForTheNextTurnWhichComesByItself) {
     BoundedEvent done;
     std::unique_ptr<TestHook> hook;
     const auto ask = [&] {
-      publishes ? io_thread_->AtPublish(*hook) : io_thread_->AtSubmit(*hook);
+      publishes ? io_thread_->AtPublish(*hook) : io_thread_->AtHandOver(*hook);
     };
     hook = std::make_unique<TestHook>([&] {
       turns.push_back(io_thread_->stats().turns.Get());
@@ -326,7 +325,7 @@ TEST_P(IoThreadHook, OneOfTheOtherKindComesByItselfToo) {
   std::unique_ptr<TestHook> publish, submit;
   publish = std::make_unique<TestHook>([&] {
     order += 'p';
-    io_thread_->AtSubmit(*submit);  // of this turn
+    io_thread_->AtHandOver(*submit);  // of this turn
   });
   submit = std::make_unique<TestHook>([&] {
     order += 's';
@@ -374,7 +373,7 @@ TEST_P(IoThreadHook, AskedForInReadyItRunsWithoutAnotherWakeUp) {
   TestHook submit([&] { submitted.Notify(); });
   Watch watch(event.fd(), [&] {
     io_thread_->AtPublish(publish);
-    io_thread_->AtSubmit(submit);
+    io_thread_->AtHandOver(submit);
   });
   RunOn(*io_thread_, [&] { io_thread_->Arm(watch); });
   event.Signal();

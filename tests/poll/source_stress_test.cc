@@ -46,7 +46,7 @@ class Ring {
   void Put(uint64_t value) {
     entries_[filled_ % kSize] = value;
     available_.store(++filled_, std::memory_order_release);
-    // Our index before our look at the wish: pairs with the fence in IoThread::PrepareToSleep.
+    // Our index before our look at the wish: pairs with the fence in Wait::GoToSleep.
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (wants_kicks_.load(std::memory_order_relaxed) == 0) return;
     ++kicks_;
@@ -159,7 +159,7 @@ TEST_P(SourceStress, PingPongAtDepthOneNeverStops) {
   const OnTwoProcessors apart(*io_thread_);
   Ring ring;
   RingSource source(ring);
-  const Attached attached(*io_thread_, source, Phase::kSubmit);
+  const Attached attached(*io_thread_, source, Phase::kTake);
   for (uint32_t round = 1; round <= kRounds; ++round) {
     source.slow().TakeLines();
     ring.Put(round);
@@ -176,7 +176,7 @@ TEST_P(SourceStress, BurstsOfEveryLengthAreFinished) {
   const OnTwoProcessors apart(*io_thread_);
   Ring ring;
   RingSource source(ring, 16);
-  const Attached attached(*io_thread_, source, Phase::kSubmit);
+  const Attached attached(*io_thread_, source, Phase::kTake);
   uint64_t put = 0;
   for (uint32_t burst = 0; put < kRounds; ++burst) {
     source.slow().TakeLines();
@@ -195,7 +195,7 @@ TEST_P(SourceStress, BurstsOfEveryLengthAreFinished) {
 TEST_P(SourceStress, AStreamThatStopsOnlyWhenTheRingIsFullIsFinished) {
   Ring ring;
   RingSource source(ring);
-  const Attached attached(*io_thread_, source, Phase::kSubmit);
+  const Attached attached(*io_thread_, source, Phase::kTake);
   for (uint64_t i = 1; i <= kRounds; ++i) {
     ASSERT_TRUE(SpinUntil([&] { return !ring.full(); })) << "at entry " << i;
     ring.Put(i);
@@ -212,7 +212,7 @@ TEST_P(SourceStress, RingsAndTasksDoNotLoseEachOthersWakeUps) {
   Ring rings[2];
   RingSource first(rings[0]), second(rings[1], 1);
   const Attached first_attached(*io_thread_, first, Phase::kComplete);
-  const Attached second_attached(*io_thread_, second, Phase::kSubmit);
+  const Attached second_attached(*io_thread_, second, Phase::kTake);
   std::atomic<int> failures{0};
   std::vector<std::thread> threads;
   for (Ring& ring : rings) {
@@ -275,7 +275,7 @@ TEST(ParkStress, AnEntryThatMeetsTheLastLookIsNotLost) {
   const Attached busy_attached(*io_thread, busy, Phase::kComplete);
   Ring ring;
   RingSource source(ring);
-  const Attached attached(*io_thread, source, Phase::kSubmit);
+  const Attached attached(*io_thread, source, Phase::kTake);
   Aim aim;
   const RaceLimit limit;
   for (uint32_t round = 1; round <= kParks && !limit.IsOver(); ++round) {

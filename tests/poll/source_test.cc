@@ -73,7 +73,7 @@ TEST_P(IoThreadSource, AttachedWithItsEventfdSignalledAlreadyItStillWakesTheThre
 }
 
 TEST_P(IoThreadSource, WhatItHasWhenItIsAttachedIsDoneWithoutAKick) {
-  for (const Phase phase : {Phase::kComplete, Phase::kSubmit}) {
+  for (const Phase phase : {Phase::kComplete, Phase::kTake}) {
     TestSource source(wake_);
     source.work = 3;
     Attach(source, phase);
@@ -84,7 +84,7 @@ TEST_P(IoThreadSource, WhatItHasWhenItIsAttachedIsDoneWithoutAKick) {
 
 TEST_P(IoThreadSource, WorkLeftOverIsDoneWithoutAKick) {
   TestSource source(wake_);
-  Attach(source, Phase::kSubmit);
+  Attach(source, Phase::kTake);
   Kick(source, wake_, 1000);
   EXPECT_TRUE(Finishes(source));
   Detach(source);
@@ -105,7 +105,7 @@ TEST_P(IoThreadSource, ATurnCompletesPublishesTakesAndSubmits) {
   TestHook late([&] { order.push_back("publish late"); });
   complete_a = std::make_unique<TestSource>(wake_, [&] {
     order.push_back("complete a");
-    io_thread_->AtSubmit(submit);
+    io_thread_->AtHandOver(submit);
     io_thread_->AtPublish(publish);
   });
   EventFd wakes[] = {*EventFd::Create(), *EventFd::Create(), *EventFd::Create()};
@@ -115,16 +115,16 @@ TEST_P(IoThreadSource, ATurnCompletesPublishesTakesAndSubmits) {
     io_thread_->AtPublish(late);
   });
   submit_b = std::make_unique<TestSource>(wakes[2], [&] { order.push_back("take b"); });
-  Attach(*submit_a, Phase::kSubmit);
+  Attach(*submit_a, Phase::kTake);
   Attach(*complete_a, Phase::kComplete);
-  Attach(*submit_b, Phase::kSubmit);
+  Attach(*submit_b, Phase::kTake);
   Attach(*complete_b, Phase::kComplete);
 
   TestHook start([&] {
     for (auto* source : {&complete_a, &complete_b, &submit_a, &submit_b}) (*source)->work = 1;
     io_thread_->Post(task);
   });
-  RunOn(*io_thread_, [&] { io_thread_->AtSubmit(start); });
+  RunOn(*io_thread_, [&] { io_thread_->AtHandOver(start); });
   done.WaitOrAbort();
   LetTurn(*io_thread_);
   for (auto* source : {&complete_a, &complete_b, &submit_a, &submit_b}) Detach(**source);
@@ -179,7 +179,7 @@ TEST_P(IoThreadSource, AKickTurnsNotificationsOffAndTheNextSleepTurnsThemOn) {
 }
 
 TEST_P(IoThreadSource, WhatComesWhileNotificationsAreTurnedOnIsFoundWithoutAKick) {
-  for (const Phase phase : {Phase::kComplete, Phase::kSubmit}) {
+  for (const Phase phase : {Phase::kComplete, Phase::kTake}) {
     int left = 1000;
     BoundedEvent done;
     TestSource source(wake_, [&] {
@@ -204,7 +204,7 @@ TEST_P(IoThreadSource, NotificationsStayOffWhileAnotherSourceKeepsTheThreadAwake
   TestSource quiet(wake_);
   TestSource busy(other_wake_);
   Attach(quiet);
-  Attach(busy, Phase::kSubmit);
+  Attach(busy, Phase::kTake);
   ASSERT_TRUE(observer.WaitUntilItSleeps());
   uint64_t sleeps = 0;
   RunOn(*io_thread_, [&] {

@@ -38,7 +38,7 @@ class SpinTest : public WaiterTest {
     io_thread_ = *std::move(io_thread);
   }
   void Attach(Source& source) {
-    RunOn(*io_thread_, [&] { ASSERT_TRUE(io_thread_->Attach(source, Phase::kSubmit).ok()); });
+    RunOn(*io_thread_, [&] { ASSERT_TRUE(io_thread_->Attach(source, Phase::kTake).ok()); });
   }
   void Detach(Source& source) {
     RunOn(*io_thread_, [&] { io_thread_->Detach(source); });

@@ -165,7 +165,7 @@ TEST_F(UringEnd, LeavesNoDescriptorAndNoMemory) {
     const EventFd event = *EventFd::Create();
     Fired fired;
     uring->Watch(event.fd(), &fired);
-    uring->Submit();
+    uring->Enter();
     if (i % 2 == 0) event.Signal();
     if (i % 3 == 0) uring->Reap();
   }
@@ -186,7 +186,7 @@ TEST_F(UringEnd, LetsGoOfRegisteredFiles) {
     const std::unique_ptr<Uring> uring = *Uring::Create();
     ASSERT_TRUE(uring->RegisterFile(pipe.read_end.get()).ok());
     uring->Watch(pipe.read_end.get());
-    uring->Submit();
+    uring->Enter();
     const UniqueFd closed = std::move(pipe.read_end);
   }
   EXPECT_TRUE(testing::WaitForFd(pipe.write_end.get(), POLLERR));

@@ -118,11 +118,11 @@ TEST_F(UringTest, AnOperationInFlightCompletesOnceWhenItCan) {
   const int file = Register(pipe.read_end.get());
   TestOp op;
   ASSERT_TRUE(uring_->Push(ReadEntry(file, data_, 4), op));
-  uring_->Submit();
+  uring_->Enter();
   const uint64_t enters = uring_->enters();
   for (int i = 0; i < 1000; ++i) {
     uring_->Reap();
-    uring_->Submit();
+    uring_->Enter();
   }
   EXPECT_FALSE(uring_->HasCompletions());
   EXPECT_FALSE(op.done());
@@ -134,14 +134,14 @@ TEST_F(UringTest, AnOperationInFlightCompletesOnceWhenItCan) {
 }
 
 // Nothing is left behind where the thread sleeps.
-TEST_F(UringTest, SubmitAndWaitStartsWhatWasPushed) {
+TEST_F(UringTest, EnteringToSleepStartsWhatWasPushed) {
   const UniqueFd fd = RegularFile("text");
   const int file = Register(fd.get());
   std::vector<TestOp> ops(1000);
   for (TestOp& op : ops) ASSERT_TRUE(uring_->Push(ReadEntry(file, data_, 4), op));
   ASSERT_TRUE(testing::SpinUntil([&] {
     if (AllDone(ops)) return true;
-    uring_->SubmitAndWait();
+    uring_->Enter(Uring::kForever);
     uring_->Reap();
     return false;
   }));
@@ -154,7 +154,7 @@ TEST_F(UringTest, MorePushesThanTheSubmissionRingHoldsCostASystemCallEach256) {
   std::vector<TestOp> ops(2000);
   const uint64_t enters = uring_->enters();
   for (TestOp& op : ops) ASSERT_TRUE(uring_->Push(ReadEntry(file, data_, 4), op));
-  uring_->Submit();
+  uring_->Enter();
   EXPECT_LE(uring_->enters() - enters, 8u);
   EXPECT_TRUE(TurnUntil(*uring_, [&] { return AllDone(ops); }));
   for (const TestOp& op : ops) EXPECT_EQ(op.results, std::vector<int32_t>{4});
@@ -165,7 +165,7 @@ TEST_F(UringTest, MoreCompletionsThanTheirRingHoldsAreAllDelivered) {
   const int file = Register(fd.get());
   std::vector<TestOp> ops(20'000);
   for (TestOp& op : ops) ASSERT_TRUE(uring_->Push(WriteEntry(file, data_, 7), op));
-  uring_->Submit();
+  uring_->Enter();
   size_t turns = 0;
   while (uring_->HasCompletions() && turns < ops.size()) {
     uring_->Reap();
@@ -180,7 +180,7 @@ TEST_F(UringTest, AHandlerMayPushAndDoesNotKeepReapFromReturning) {
   struct Chain final : UringOp {
     void Complete(int32_t) override {
       if (++count < 5000) pushed &= uring->Push(WriteEntry(file, "x", 1), *this);
-      uring->Submit();
+      uring->Enter();
     }
     Uring* uring = nullptr;
     int file = 0;
@@ -191,7 +191,7 @@ TEST_F(UringTest, AHandlerMayPushAndDoesNotKeepReapFromReturning) {
   chain.uring = uring_.get();
   chain.file = Register(fd.get());
   ASSERT_TRUE(uring_->Push(WriteEntry(chain.file, "x", 1), chain));
-  uring_->Submit();
+  uring_->Enter();
   for (int turn = 1; turn <= 5000; ++turn) {
     ASSERT_TRUE(testing::SpinUntil([&] { return uring_->HasCompletions(); }));
     uring_->Reap();
@@ -210,7 +210,7 @@ TEST_F(UringTest, OneThatIsRefusedDoesNotHoldUpTheOthersOfItsBatch) {
     if (i % 3 == 0) entry.opcode = IORING_OP_NOP;
     ASSERT_TRUE(uring_->Push(entry, ops[i]));
   }
-  uring_->Submit();
+  uring_->Enter();
   EXPECT_TRUE(testing::SpinUntil([&] {
     uring_->Reap();
     return AllDone(ops);
@@ -290,7 +290,7 @@ TEST_F(UringTest, FilesComeAndGoUpToALimit) {
 }
 
 // On an I/O thread: wherever a turn pushes something, the thread does not sleep before it is
-// submitted. Nobody calls Submit here, and nobody posts after the push.
+// submitted. Nobody calls Enter here, and nobody posts after the push.
 class UringOnIoThread : public UringTest {
  protected:
   void SetUp() override {
@@ -342,12 +342,12 @@ TEST_F(UringOnIoThread, PushedByHooks) {
   Op second;
   second.file = op_.file;
   TestHook submit([&] { second.Push(*io_thread_->uring()); });
-  RunOn(*io_thread_, [&] { io_thread_->AtSubmit(submit); });
+  RunOn(*io_thread_, [&] { io_thread_->AtHandOver(submit); });
   EXPECT_TRUE(second.done.Wait());
 }
 
 TEST_F(UringOnIoThread, PushedByASource) {
-  for (const Phase phase : {Phase::kComplete, Phase::kSubmit}) {
+  for (const Phase phase : {Phase::kComplete, Phase::kTake}) {
     Op op;
     op.file = op_.file;
     TestSource source(wake_, [&] { op.Push(*io_thread_->uring()); });

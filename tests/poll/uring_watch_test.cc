@@ -33,16 +33,16 @@ class UringWatch : public ::testing::Test {
   }
   void Watch(const EventFd& event, Fired* fired) {
     uring_->Watch(event.fd(), fired);
-    uring_->Submit();
+    uring_->Enter();
   }
   // Everything the kernel has to say is said after this.
   void Settle() {
     for (int i = 0; i < 5; ++i) {
-      uring_->Submit();
+      uring_->Enter();
       uring_->Reap();
     }
     ASSERT_TRUE(SpinUntil([&] {
-      uring_->Submit();
+      uring_->Enter();
       uring_->Reap();
       return !uring_->HasCompletions();
     }));
@@ -104,7 +104,7 @@ TEST_F(UringWatch, AWatchIsArmedAndAWriteEndsTheSleep) {
   uring_->Watch(event_.fd(), &fired_);  // armed by what follows
   std::thread writer([&] { event_.Signal(); });
   ASSERT_TRUE(SpinUntil([&] {
-    if (!fired_) uring_->SubmitAndWait();
+    if (!fired_) uring_->Enter(Uring::kForever);
     uring_->Reap();
     return fired_;
   }));
@@ -136,7 +136,7 @@ TEST_F(UringWatch, UnwatchedItsFlagIsLeftAloneAtOnce) {
     Settle();
     event_.Signal();  // the completion waits already
     uring_->Unwatch(event_.fd());
-    if (submit_before != 0) uring_->Submit();
+    if (submit_before != 0) uring_->Enter();
     fired_.Clear();
     Settle();
     event_.Signal();
@@ -163,12 +163,12 @@ TEST_F(UringWatch, WhatTheKernelStillSaysOfAnOldWatchIsNotTakenForANewOnes) {
     Fired old_fired, new_fired;
     auto old_event = std::make_unique<EventFd>(*EventFd::Create());
     uring_->Watch(old_event->fd(), &old_fired);
-    if (round % 2 == 0) uring_->Submit();
+    if (round % 2 == 0) uring_->Enter();
     if (round % 3 == 0) old_event->Signal();
-    if (round % 5 == 0) uring_->Submit();
+    if (round % 5 == 0) uring_->Enter();
     old_fired.Clear();
     uring_->Unwatch(old_event->fd());
-    if (round % 7 == 0) uring_->Submit();
+    if (round % 7 == 0) uring_->Enter();
     old_event.reset();
     const EventFd new_event = *EventFd::Create();
     uring_->Watch(new_event.fd(), &new_fired);
@@ -214,12 +214,12 @@ TEST_F(UringWatch, APollThatTheKernelEndsIsArmedAgain) {
   for (int round = 0; round < 3; ++round) {
     std::vector<TestOp> ops(6000);  // the completion ring holds 4096
     for (TestOp& op : ops) ASSERT_TRUE(uring_->Push(WriteEntry(file, "x", 1), op));
-    uring_->Submit();
+    uring_->Enter();
     event_.Signal();
     // A submission runs what the kernel has deferred, while there is no room.
     TestOp last;
     ASSERT_TRUE(uring_->Push(WriteEntry(file, "x", 1), last));
-    uring_->Submit();
+    uring_->Enter();
     fired_.Clear();
     ASSERT_TRUE(TurnUntil(*uring_, [&] { return last.done() && !uring_->HasCompletions(); }));
     EXPECT_TRUE(fired_);
@@ -243,10 +243,10 @@ TEST_F(UringWatch, APollThatTheKernelEndsWhileItIsUnwatchedGivesItsPlaceBack) {
     Settle();
     std::vector<TestOp> ops(6000);
     for (TestOp& op : ops) ASSERT_TRUE(uring_->Push(WriteEntry(file, "x", 1), op));
-    uring_->Submit();
+    uring_->Enter();
     event_.Signal();
     uring_->Unwatch(event_.fd());
-    uring_->Submit();
+    uring_->Enter();
     fired_.Clear();
     Settle();
     ASSERT_TRUE(ops.back().done());

@@ -36,7 +36,6 @@ class CountingChannel final : public BlockChannel {
     below_->Submit(request);
   }
   void Cancel() override { below_->Cancel(); }
-  bool hands_over_at_once() const override { return below_->hands_over_at_once(); }
 
  private:
   const std::unique_ptr<BlockChannel> below_;

@@ -37,6 +37,7 @@ class MemoryDisk::Channel final : public BlockChannel {
 
   void Submit(BlockRequest& request) override {
     disk_.Accept(request);
+    if (disk_.at_once_) io_thread_.HandsOverAtOnce();
     if (disk_.on_submit_) disk_.on_submit_();
     ++in_flight_;
     if (disk_.hold_) {
@@ -49,8 +50,6 @@ class MemoryDisk::Channel final : public BlockChannel {
     end_ = &request.next;
     io_thread_.AtPublish(complete_);
   }
-
-  bool hands_over_at_once() const override { return disk_.at_once_; }
 
   void Complete(BlockRequest& request) {
     --in_flight_;

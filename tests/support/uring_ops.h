@@ -45,7 +45,7 @@ inline io_uring_sqe WriteEntry(int file, const void* data, size_t size, uint64_t
 template <typename Condition>
 bool TurnUntil(Uring& uring, Condition condition) {
   return SpinUntil([&] {
-    uring.Submit();
+    uring.Enter();
     uring.Reap();
     return condition();
   });

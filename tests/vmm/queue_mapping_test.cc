@@ -70,7 +70,7 @@ TEST(IoThreadsTest, EachIsKeptOnItsCpus) {
   ASSERT_TRUE(threads->Start().ok());
   const auto set_of = [&](const std::string& name) {
     cpu_set_t set;
-    RunOnIoThread(**threads->Find(name), [&] { sched_getaffinity(0, sizeof set, &set); });
+    (*threads->Find(name))->RunAndWait([&] { sched_getaffinity(0, sizeof set, &set); });
     return set;
   };
   const cpu_set_t free = set_of("free"), kept = set_of("kept");
@@ -126,7 +126,7 @@ TEST(IoThreadsTest, OneIsAddedAndRemovedWhileTheyRun) {
     const auto last = threads->Remove("b", nobody);
     ASSERT_TRUE(last.ok());
     int runs = 0;
-    RunOnIoThread(**last, [&] { ++runs; });
+    (*last)->RunAndWait([&] { ++runs; });
     EXPECT_EQ(runs, 1);
   }
   EXPECT_EQ(threads->names(), (std::vector<std::string>{"a", "io0"}));

@@ -1,7 +1,7 @@
 // Memory that other processes can be given by its descriptor, and whose length none of them can
 // change: an access behind a shortened end would kill whoever makes it. Holes can be punched.
 //
-// Source: memfd_create(2); fcntl(2), "File Sealing".
+// Spec: memfd_create(2); fcntl(2), "File Sealing".
 #pragma once
 
 #include <cstdint>

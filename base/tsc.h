@@ -3,7 +3,7 @@
 //
 // Assumed: an invariant counter, the same on all processors (constant_tsc and nonstop_tsc in
 // /proc/cpuinfo), as every host with KVM of the last ten years has.
-// Source: Intel SDM volume 3, section 18.17.
+// Spec: Intel SDM volume 3, section 18.17.
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,8 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "benchmarks/ceiling_device.h"
-#include "tools/exit_codes.h"
-#include "tools/statistics_report.h"
+#include "command/exit_codes.h"
+#include "command/statistics_report.h"
 #include "vmm/machine.h"
 
 namespace ringside {

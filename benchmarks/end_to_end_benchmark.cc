@@ -25,7 +25,7 @@
 
 #include "absl/time/clock.h"
 #include "base/status.h"
-#include "tests/support/test_disk.h"
+#include "tests/support/temp_file.h"
 #include "vmm/machine.h"
 
 namespace ringside {

@@ -16,13 +16,13 @@
 
 #include "base/clock.h"
 #include "benchmarks/support/turns.h"
-#include "block/file_device.h"
 #include "block/null_device.h"
 #include "devices/virtio_blk.h"
-#include "tests/support/blk_format.h"
-#include "tests/support/fake_driver.h"
-#include "tests/support/guest_memory.h"
-#include "tests/support/test_disk.h"
+#include "file/file_device.h"
+#include "tests/support/devices/blk_format.h"
+#include "tests/support/devices/fake_driver.h"
+#include "tests/support/devices/guest_memory.h"
+#include "tests/support/temp_file.h"
 
 namespace ringside::benchmarks {
 namespace {

@@ -11,9 +11,9 @@
 
 #include "base/status.h"
 #include "benchmarks/support/run.h"
-#include "block/nvme_device.h"
-#include "tests/support/dma_memory.h"
-#include "tests/support/run_on.h"
+#include "nvme/nvme_device.h"
+#include "tests/support/nvme/dma_memory.h"
+#include "tests/support/poll/run_on.h"
 #include "vfio/vfio_user_device.h"
 
 namespace ringside::benchmarks {

@@ -3,7 +3,7 @@
 // and one that sleeps is woken.
 //
 // Threads: made, used and destroyed on its I/O thread.
-// Source: timerfd_create(2).
+// Spec: timerfd_create(2).
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // The lock that keeps a disk's users apart: any number who only read, or one who writes.
 //
 // Threads: any. The kernel gives it back when its descriptor is closed everywhere, however the
-// process ends. Source: fcntl(2) under open file description locks.
+// process ends. Spec: fcntl(2) under open file description locks.
 #pragma once
 
 #include <string>

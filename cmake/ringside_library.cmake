@@ -2,7 +2,7 @@
 #
 # The folder's .cc files as one static library. Its sources can include headers of the folders it
 # USES and of no others: each library offers its folder alone, through a link in the build tree.
-set(RINGSIDE_FOLDERS base poll vfio block devices vmm tools)
+set(RINGSIDE_FOLDERS base poll vfio block file nvme devices kvm boot vmm command)
 
 # What nearly every source includes takes as long to read as the rest of it to compile. That each
 # names what it needs is seen by clang-tidy, which has none of this.

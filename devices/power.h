@@ -15,7 +15,7 @@ namespace ringside {
 class SleepRegisters final : public IoHandler {
  public:
   static constexpr uint64_t kSize = 2;
-  // The SLP_TYP value of \_S5 in vmm/dsdt.asl.
+  // The SLP_TYP value of \_S5 in boot/dsdt.asl.
   static constexpr uint8_t kSleepTypeS5 = 5;
 
   explicit SleepRegisters(std::function<void()> power_off) : power_off_(std::move(power_off)) {}

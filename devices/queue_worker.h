@@ -65,15 +65,31 @@ class QueueWorker : public Source {
     LatencyTrace* trace = nullptr;  // null: no latencies are wanted
   };
 
-  QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t features);
+  QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t features)
+      : Source(setup.kick->fd()),
+        parts_(parts),
+        call_(*setup.call),
+        queue_(parts.memory, RingLayout(setup, features)) {
+    if (parts.trace != nullptr) parts.trace->Restart();
+    ReportIfBroken();
+  }
   // Goes on, on another thread, where `before` has left off: Leave was called and it became idle.
-  QueueWorker(const Parts& parts, const QueueWorker& before);
+  QueueWorker(const Parts& parts, const QueueWorker& before)
+      : Source(before.wake_fd()), parts_(parts), call_(before.call_), queue_(before.queue_) {}
 
   // Takes nothing more, shows the guest nothing more, and recalls what is under way.
-  void Stop();
+  void Stop() {
+    stopped_ = closing_ = true;
+    Recall();
+    Forget();
+  }
   // For one that is detached: takes nothing more, recalls what is under way, still shows the guest
   // what completes, and asks for kicks. The idle hook is queued with the last completion.
-  void Leave();
+  void Leave() {
+    leaving_ = closing_ = true;
+    Recall();
+    queue_.EnableNotify();  // as whoever it is attached to next expects
+  }
   // Begins anew what the one before has recalled.
   virtual void Resume() {}
   bool idle() const { return parts_.stats.in_flight.Get() == 0; }
@@ -125,12 +141,31 @@ class QueueWorker : public Source {
     parts_.io_thread.AtPublish(publish_hook_);
   }
   // Shows the driver what was answered, and signals if it wants that.
-  void Show();
-  void ReportIfBroken();
+  void Show() {
+    parts_.stats.batches.Add();
+    const bool interrupt = queue_.Publish();
+    if (parts_.trace != nullptr) parts_.trace->Published();
+    if (interrupt) {
+      parts_.stats.interrupts.Add();
+      call_.Signal();
+    }
+    using Interrupt = LatencyTrace::Interrupt;
+    if (parts_.trace != nullptr) {
+      parts_.trace->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
+    }
+  }
+  // Once: a broken queue has no work, so nobody comes here again.
+  void ReportIfBroken() {
+    if (queue_.error() != nullptr) parts_.events.NeedsReset(queue_.error());
+  }
 
  private:
-  void Close();
-  void Publish();
+  void Publish() {
+    // The hook runs behind this: whoever it tells finds everything shown.
+    if (leaving_) TellIfIdle();
+    // A stopped queue is no longer the driver's to look at, a broken one is not to be trusted.
+    if (!stopped_ && queue_.error() == nullptr) Show();
+  }
 
   const Parts parts_;
   const InterruptLine& call_;
@@ -139,27 +174,6 @@ class QueueWorker : public Source {
   bool stopped_ = false;
   bool leaving_ = false;
   bool closing_ = false;  // either
-};
-
-// One whose chains are answered at once. Once a turn has moved kTurnBytes the rest is for the next,
-// so that a greedy guest cannot hog the thread.
-class AnsweringQueue : public QueueWorker {
- public:
-  using QueueWorker::QueueWorker;
-  void Run() final;
-
- protected:
-  static constexpr uint64_t kTurnBytes = 64 << 10;
-
-  // Returns how many bytes it wrote to the chain's buffers. Break()s the queue where the chain
-  // breaks the rules of the device.
-  virtual uint32_t Serve(ChainBuffers& buffers) = 0;
-
- private:
-  template <typename Observer>
-  void ServeAll(Observer observer);
-
-  ChainBuffers buffers_;  // of the chain at hand
 };
 
 }  // namespace ringside

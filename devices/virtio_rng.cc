@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <sys/random.h>
 
+#include "devices/answering_queue.h"
+
 namespace ringside {
 namespace {
 

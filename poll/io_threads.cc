@@ -1,6 +1,7 @@
 #include "poll/io_threads.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 
 #include "base/affinity.h"
@@ -70,15 +71,8 @@ IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread
 }  // namespace
 
 const char* WaiterName(IoThreadConfig::Waiter waiter) {
-  switch (waiter) {
-    case IoThreadConfig::Waiter::kAuto:
-      return "auto";
-    case IoThreadConfig::Waiter::kUring:
-      return "io_uring";
-    case IoThreadConfig::Waiter::kEpoll:
-      return "epoll";
-  }
-  return "?";
+  constexpr std::array kNames = {"auto", "io_uring", "epoll"};
+  return kNames[static_cast<size_t>(waiter)];
 }
 
 absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
@@ -233,14 +227,17 @@ absl::StatusOr<IoThreads::Handle> IoThreads::Remove(
 }
 
 absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll) {
-  const MutexLock lock(mutex_);
-  RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
-  Thread& thread = threads_[index];
-  RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, poll));
-  if (thread.io_thread != nullptr) {
-    thread.io_thread->RunAndWait([&] { thread.io_thread->SetPoll(poll); });
+  const MutexLock one_at_a_time(set_poll_mutex_);
+  Handle io_thread;
+  {
+    const MutexLock lock(mutex_);
+    RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
+    RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, poll));
+    threads_[index].config.tuning.poll = poll;
+    io_thread = threads_[index].io_thread;
   }
-  thread.config.tuning.poll = poll;
+  // Nobody who asks for names or statistics waits for the thread meanwhile.
+  if (io_thread != nullptr) io_thread->RunAndWait([&] { io_thread->SetPoll(poll); });
   return absl::OkStatus();
 }
 

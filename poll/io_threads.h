@@ -89,6 +89,7 @@ class IoThreads {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Thread> All() const;
 
+  Mutex set_poll_mutex_;
   mutable Mutex mutex_;
   std::vector<Thread> threads_ ABSL_GUARDED_BY(mutex_);
   absl::Status uring_status_ ABSL_GUARDED_BY(mutex_);

@@ -129,21 +129,8 @@ const char* WaitingName(Waiting what) {
 }
 
 const char* PollKindName(PollKind kind) {
-  switch (kind) {
-    case PollKind::kNever:
-      return "never";
-    case PollKind::kAlways:
-      return "always";
-    case PollKind::kFixed:
-      return "fixed";
-    case PollKind::kGrowShrink:
-      return "grow-shrink";
-    case PollKind::kWeighted:
-      return "weighted";
-    case PollKind::kCost:
-      return "cost";
-  }
-  return "unknown";
+  constexpr std::array kNames = {"never", "always", "fixed", "grow-shrink", "weighted", "cost"};
+  return kNames[static_cast<size_t>(kind)];
 }
 
 std::unique_ptr<PollPolicy> PollPolicy::Create(const PollConfig& config) {

@@ -1,7 +1,7 @@
 // Why the kernel refuses to map memory for DMA, in words that name what to raise.
 //
 // Threads: any.
-// Source: getrlimit(2), proc(5), Documentation/driver-api/vfio.rst; dma_entry_limit is a parameter
+// Spec: getrlimit(2), proc(5), Documentation/driver-api/vfio.rst; dma_entry_limit is a parameter
 // of the module vfio_iommu_type1.
 #pragma once
 

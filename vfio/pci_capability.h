@@ -1,7 +1,7 @@
 // Walks the list of capabilities of a PCI device's configuration space. The device is not trusted
 // with it: a list that goes in circles has an end all the same.
 //
-// Threads: as PciDevice. Source: PCI Local Bus 3.0, section 6.7.
+// Threads: as PciDevice. Spec: PCI Local Bus 3.0, section 6.7.
 #pragma once
 
 #include <cstdint>

@@ -8,7 +8,7 @@
 // Units: bytes. Errors: a device that is gone reads as all ones, and writes to it go nowhere, as on
 // the bus; InvalidArgument, NotFound, PermissionDenied and FailedPrecondition are the user's to
 // mend and say how.
-// Source: PCI Local Bus 3.0, sections 6.1 and 6.8.2 (MSI-X).
+// Spec: PCI Local Bus 3.0, sections 6.1 and 6.8.2 (MSI-X).
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // What sysfs says of PCI devices: who drives them, and which of them an IOMMU cannot tell apart.
 //
 // Threads: any. Each call looks anew: drivers come and go.
-// Source: Documentation/ABI/testing/sysfs-bus-pci, sysfs-kernel-iommu_groups.
+// Spec: Documentation/ABI/testing/sysfs-bus-pci, sysfs-kernel-iommu_groups.
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,7 @@
 // Threads: as PciDevice. Ownership: closing it ends all mappings; memory given to MapDma is locked
 // until then.
 // Units: bytes. Errors: as PciDevice.
-// Source: linux/vfio.h, "Type1 IOMMU".
+// Spec: linux/vfio.h, "Type1 IOMMU".
 #pragma once
 
 #include <span>

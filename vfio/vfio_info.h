@@ -2,7 +2,7 @@
 // capabilities behind them. Here they are bytes; a chain that is broken is an error, never a fault.
 //
 // Threads: any; functions of their arguments. Units: bytes.
-// Source: linux/vfio.h (struct vfio_info_cap_header and the capabilities' own).
+// Spec: linux/vfio.h (struct vfio_info_cap_header and the capabilities' own).
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@
 //
 // Threads: Detach, any; the others, one at a time. Ownership: mappings stay as long as this.
 // Errors: as PciDevice::MapBar.
-// Source: mmap(2); the vfio-user protocol, "VFIO_USER_DEVICE_GET_REGION_INFO".
+// Spec: mmap(2); the vfio-user protocol, "VFIO_USER_DEVICE_GET_REGION_INFO".
 #pragma once
 
 #include <array>

@@ -13,7 +13,7 @@
 // thread. Errors: Unavailable when the connection is broken, for all calls from then on; what the
 // server answers as an error is that error, and the connection goes on. It breaks when the server
 // closes it, sends what is no answer, leaves a command unanswered for the time-out, or does not
-// take an answer to its own within it. Source: as vfio_user_protocol.h, "Client/server
+// take an answer to its own within it. Spec: as vfio_user_protocol.h, "Client/server
 // interactions".
 #pragma once
 

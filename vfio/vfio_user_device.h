@@ -22,7 +22,7 @@
 // again.
 //
 // Errors: as PciDevice.
-// Source: as vfio_user_protocol.h.
+// Spec: as vfio_user_protocol.h.
 #pragma once
 
 #include <memory>

@@ -3,7 +3,7 @@
 //
 // Threads: Serve, any; the others, one at a time. Ownership: of copies of the descriptors; memory
 // stays as long as its mapping.
-// Units: bytes. Source: the vfio-user protocol, "VFIO_USER_DMA_MAP" to "VFIO_USER_DMA_WRITE".
+// Units: bytes. Spec: the vfio-user protocol, "VFIO_USER_DMA_MAP" to "VFIO_USER_DMA_WRITE".
 #pragma once
 
 #include <cstddef>

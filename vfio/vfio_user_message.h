@@ -3,7 +3,7 @@
 // message's frame goes; whatever is refused, its descriptors are closed.
 //
 // Threads: one at a time for a reader or a writer. Nothing here waits, whatever O_NONBLOCK says.
-// Source: as vfio_user_protocol.h.
+// Spec: as vfio_user_protocol.h.
 #pragma once
 
 #include <cstddef>

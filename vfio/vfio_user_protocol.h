@@ -4,7 +4,7 @@
 // kernel's own structures: vfio_region_info with its capabilities, vfio_irq_info, vfio_irq_set.
 //
 // Threads: any; nothing but layouts. Units: bytes, in the order of the host.
-// Source: the vfio-user protocol 0.1, docs/interop/vfio-user.rst of QEMU, whose sections have the
+// Spec: the vfio-user protocol 0.1, docs/interop/vfio-user.rst of QEMU, whose sections have the
 // commands' names.
 #pragma once
 

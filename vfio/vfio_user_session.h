@@ -3,7 +3,7 @@
 //
 // Threads and ownership: as VfioUserConnection. Units: bytes.
 // Errors: as VfioUserConnection; each names the socket and what was tried.
-// Source: as vfio_user_protocol.h; linux/vfio.h for regions and interrupts.
+// Spec: as vfio_user_protocol.h; linux/vfio.h for regions and interrupts.
 #pragma once
 
 #include <memory>

@@ -14,7 +14,7 @@
 //
 // Threads: Mask and Unmask, one a vector; Set, Restore and Up, one at a time; Next, Done and Down,
 // any. No call but Set and Restore waits.
-// Source: linux/vfio.h (struct vfio_irq_set); PCI Local Bus 3.0, section 6.8.2.3.
+// Spec: linux/vfio.h (struct vfio_irq_set); PCI Local Bus 3.0, section 6.8.2.3.
 #pragma once
 
 #include <atomic>

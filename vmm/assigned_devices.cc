@@ -7,9 +7,9 @@
 
 #include "base/size.h"
 #include "base/status.h"
+#include "kvm/memory_layout.h"
 #include "vfio/pci_sysfs.h"
 #include "vfio/vfio_device.h"
-#include "vmm/memory_layout.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {

@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
-#include "block/nvme_controllers.h"
+#include "nvme/nvme_controllers.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {
@@ -76,8 +76,20 @@ absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, u
   return absl::OkStatus();
 }
 
-bool Disks::NeedsUring() const {
-  return std::ranges::any_of(disks_, [](const Disk& disk) { return disk.backend.needs_uring; });
+absl::Status Disks::CheckWaiters(const IoThreads& io_threads) const {
+  for (const Disk& disk : disks_) {
+    if (!disk.backend.needs_uring) continue;
+    for (const std::string& name : disk.io_threads) {
+      RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle io_thread, io_threads.Find(name));
+      if (io_thread->uring() != nullptr) continue;
+      RINGSIDE_RETURN_IF_ERROR(io_threads.uring_status());
+      return absl::FailedPreconditionError(
+          absl::StrFormat("disk '%s' wants io_uring, which I/O thread '%s' does not wait in; give "
+                          "that waiter=io_uring, or the disk another aio",
+                          disk.backend.name, name));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Disks::Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,

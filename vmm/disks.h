@@ -14,15 +14,15 @@
 #include "absl/status/statusor.h"
 #include "base/log.h"
 // What DiskConfig::backend can be, or anything like them.
-#include "block/file_device.h"
 #include "block/null_device.h"
-#include "block/nvme_device.h"
-#include "block/nvme_passthrough_device.h"
 #include "devices/device_context.h"
 #include "devices/interrupt.h"
 #include "devices/pci_host.h"
 #include "devices/virtio_blk.h"
 #include "devices/virtio_pci.h"
+#include "file/file_device.h"
+#include "nvme/nvme_device.h"
+#include "nvme/nvme_passthrough_device.h"
 #include "vmm/device_queues.h"
 #include "vmm/queue_mapping.h"
 #include "vmm/statistics.h"
@@ -46,8 +46,8 @@ class Disks {
   static absl::StatusOr<std::unique_ptr<Disks>> Open(std::span<const DiskConfig> configs,
                                                      const IoThreads& io_threads, uint32_t cpus,
                                                      Logger log);
-  // Whether one may have no other engine.
-  bool NeedsUring() const;
+  // FailedPrecondition if one may have no engine but io_uring, and an I/O thread of it has none.
+  absl::Status CheckWaiters(const IoThreads& io_threads) const;
   // Gives the guest its devices, in order, and `queues` those to look after. Once; the I/O threads
   // run.
   absl::Status Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,

@@ -5,9 +5,9 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "boot/boot_cpu.h"
 #include "devices/guest_memory.h"
-#include "vmm/boot_cpu.h"
-#include "vmm/memory_layout.h"
+#include "kvm/memory_layout.h"
 
 namespace ringside {
 namespace {

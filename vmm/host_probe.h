@@ -4,7 +4,7 @@
 #pragma once
 
 #include "absl/status/statusor.h"
-#include "vmm/kvm.h"
+#include "kvm/kvm.h"
 
 namespace ringside {
 

@@ -8,10 +8,10 @@
 #include "base/pages.h"
 #include "base/size.h"
 #include "base/status.h"
+#include "boot/acpi.h"
+#include "boot/boot_cpu.h"
 #include "devices/virtio_rng.h"
-#include "vmm/acpi.h"
-#include "vmm/boot_cpu.h"
-#include "vmm/cpuid.h"
+#include "kvm/cpuid.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {
@@ -114,8 +114,8 @@ absl::Status Machine::Build() {
   if (!config_.io_threads.empty() || !config_.disks.empty() || !config_.devices.empty()) {
     RINGSIDE_RETURN_IF_ERROR(io_threads_->Start());
   }
+  RINGSIDE_RETURN_IF_ERROR(disks_->CheckWaiters(*io_threads_));
   if (const absl::Status status = io_threads_->uring_status(); !status.ok()) {
-    if (disks_->NeedsUring()) return status;
     log_.Log(Severity::kWarning, "%s", Message(status));
   }
   queues_ = std::make_unique<DeviceQueues>(*io_threads_);

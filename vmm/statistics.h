@@ -8,6 +8,7 @@
 
 #include "block/block_counters.h"
 #include "devices/latency_trace.h"
+#include "kvm/vcpu_statistics.h"
 #include "poll/io_thread_statistics.h"
 
 namespace ringside {
@@ -43,21 +44,6 @@ struct QueueLatencies {
   uint16_t queue = 0;
   uint64_t overwritten = 0;            // older requests whose records were not kept
   std::vector<LatencyRecord> records;  // in the order in which they were answered
-};
-
-struct ExitCount {
-  const char* reason;
-  uint64_t count;
-};
-
-struct KernelCount {
-  const char* name;  // KVM's own
-  uint64_t count;
-};
-
-struct VcpuStatistics {
-  std::vector<ExitCount> exits;           // returns of KVM_RUN, by reason
-  std::vector<KernelCount> kernel_exits;  // what KVM counts; empty: this host's does not
 };
 
 // A PCI device that the guest has whole: what Ringside sees of it.

@@ -24,9 +24,9 @@
 #include "benchmarks/support/measure.h"
 #include "devices/blk_request.h"
 #include "devices/virtqueue.h"
-#include "tests/support/blk_format.h"
-#include "tests/support/guest_memory.h"
-#include "tests/support/raw_ring.h"
+#include "tests/support/devices/blk_format.h"
+#include "tests/support/devices/guest_memory.h"
+#include "tests/support/devices/raw_ring.h"
 
 namespace ringside::benchmarks {
 namespace {

@@ -21,7 +21,7 @@
 #include "block/null_device.h"
 #include "poll/io_thread.h"
 #include "tests/support/cpus.h"
-#include "tests/support/run_on.h"
+#include "tests/support/poll/run_on.h"
 
 namespace ringside {
 namespace {

@@ -11,7 +11,7 @@
 #include "benchmarks/poll_simulator/check.h"
 #include "benchmarks/poll_simulator/options.h"
 #include "benchmarks/poll_simulator/report.h"
-#include "tools/exit_codes.h"
+#include "command/exit_codes.h"
 
 namespace ringside {
 namespace {

@@ -7,7 +7,7 @@
 #include "base/sync.h"
 #include "benchmarks/support/measure.h"
 #include "poll/io_thread.h"
-#include "tests/support/run_on.h"
+#include "tests/support/poll/run_on.h"
 
 namespace ringside::benchmarks {
 

@@ -7,10 +7,10 @@
 #include <nlohmann/json.hpp>
 
 #include "benchmarks/ceiling_ring.h"
+#include "tests/support/poll/waiters.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/test_machine.h"
-#include "tests/support/waiters.h"
+#include "tests/support/temp_file.h"
+#include "tests/support/vmm/test_machine.h"
 
 namespace ringside {
 namespace {

@@ -1,15 +1,17 @@
-// Configurations of backends as values, and what a filter passes on of the one it holds.
+// Configurations of backends as values, what a filter passes on of the one it holds, and counters.
 #include "block/block_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "block/file_device.h"
 #include "block/null_device.h"
-#include "block/nvme_controllers.h"
-#include "tests/support/counting_filter.h"
+#include "file/file_device.h"
+#include "nvme/nvme_controllers.h"
+#include "tests/support/block/counting_filter.h"
+#include "tests/support/block/test_disk.h"
+#include "tests/support/count_of.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/test_disk.h"
+#include "tests/support/temp_file.h"
 
 namespace ringside {
 namespace {
@@ -77,6 +79,22 @@ TEST_F(BlockBackendTest, AFilterCountsByItself) {
     EXPECT_EQ(disk.Count(prefix + "flushes"), 1u) << prefix;
     EXPECT_EQ(disk.Count(prefix + "discards"), 0u) << prefix;
   }
+}
+
+TEST(CounterPoolTest, TellsTheSumOfAllChannelsThereHaveBeen) {
+  CounterPool<testing::CountingCounters> pool;
+  EXPECT_EQ(CountOf(pool.Sums(), "zeroes"), 0u) << "a name before there is a channel";
+  testing::CountingCounters& first = pool.Take();
+  testing::CountingCounters& second = pool.Take();
+  first.requests[0].Add(2);
+  second.requests[0].Add(3);
+  EXPECT_EQ(CountOf(pool.Sums(), "reads"), 5u);
+  first.taken = false;
+  EXPECT_EQ(&pool.Take(), &first);
+  first.requests[0].Add();
+  EXPECT_EQ(CountOf(pool.Sums(), "reads"), 6u);
+  EXPECT_EQ(pool.Sums().size(), 5u);
+  EXPECT_EQ(pool.size(), 2u);
 }
 
 }  // namespace

@@ -8,10 +8,10 @@
 #include "base/clock.h"
 #include "block/null_device.h"
 #include "tests/support/allocation_counter.h"
-#include "tests/support/chained_request.h"
+#include "tests/support/block/chained_request.h"
+#include "tests/support/block/test_disk.h"
+#include "tests/support/poll/waiters.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/waiters.h"
 
 namespace ringside {
 namespace {

@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/allocation_counter.h"
-#include "tests/support/chained_request.h"
+#include "tests/support/block/chained_request.h"
+#include "tests/support/block/test_disk.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/test_disk.h"
 
 namespace ringside {
 namespace {

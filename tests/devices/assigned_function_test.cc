@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "devices/pci_host.h"
-#include "tests/support/fake_device_memory.h"
-#include "tests/support/fake_pci_device.h"
-#include "tests/support/fake_pci_platform.h"
-#include "tests/support/pci_model.h"
+#include "tests/support/devices/fake_device_memory.h"
+#include "tests/support/devices/fake_pci_platform.h"
+#include "tests/support/devices/pci_model.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/registers.h"
 #include "tests/support/status_matchers.h"
+#include "tests/support/vfio/fake_pci_device.h"
 #include "vfio/pci_capability.h"
 
 namespace ringside {

@@ -6,9 +6,9 @@
 #include <numeric>
 #include <string>
 
-#include "tests/support/blk_format.h"
-#include "tests/support/fake_driver.h"
-#include "tests/support/guest_memory.h"
+#include "tests/support/devices/blk_format.h"
+#include "tests/support/devices/fake_driver.h"
+#include "tests/support/devices/guest_memory.h"
 
 namespace ringside::testing {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/fake_pci_platform.h"
+#include "tests/support/devices/fake_pci_platform.h"
 #include "tests/support/registers.h"
 #include "tests/support/status_matchers.h"
 

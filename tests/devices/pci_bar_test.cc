@@ -5,7 +5,7 @@
 #include <thread>
 
 #include "base/status.h"
-#include "tests/support/pci_model.h"
+#include "tests/support/devices/pci_model.h"
 
 namespace ringside {
 namespace {

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/support/pci_model.h"
+#include "tests/support/devices/pci_model.h"
 
 namespace ringside {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/pci_model.h"
+#include "tests/support/devices/pci_model.h"
 #include "tests/support/registers.h"
 
 namespace ringside {

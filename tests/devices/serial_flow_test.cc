@@ -2,7 +2,7 @@
 // is called exactly when it can go on.
 #include <gtest/gtest.h>
 
-#include "tests/support/serial_port.h"
+#include "tests/support/devices/serial_port.h"
 
 namespace ringside {
 namespace {

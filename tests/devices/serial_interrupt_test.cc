@@ -2,7 +2,7 @@
 // controller that counts rises of the line.
 #include <gtest/gtest.h>
 
-#include "tests/support/serial_port.h"
+#include "tests/support/devices/serial_port.h"
 
 namespace ringside {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "tests/support/serial_port.h"
+#include "tests/support/devices/serial_port.h"
 
 namespace ringside {
 namespace {

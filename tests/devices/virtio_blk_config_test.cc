@@ -2,7 +2,7 @@
 // layout that Linux has of them.
 #include <linux/virtio_blk.h>
 
-#include "tests/support/virtio_blk_fixture.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
 
 namespace ringside::testing {
 namespace {

@@ -2,8 +2,8 @@
 // reset comes to its end without anyone's help.
 #include "base/clock.h"
 #include "block/null_device.h"
-#include "tests/support/virtio_blk_fixture.h"
-#include "tests/support/waiters.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
+#include "tests/support/poll/waiters.h"
 
 namespace ringside::testing {
 namespace {

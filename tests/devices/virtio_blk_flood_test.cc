@@ -2,11 +2,12 @@
 // time for everybody else, and a reset or a move waits for no more than the parts under way.
 #include <algorithm>
 
-#include "block/file_device.h"
-#include "tests/support/fake_driver.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/virtio_blk_fixture.h"
-#include "tests/support/waiters.h"
+#include "file/file_device.h"
+#include "tests/support/count_of.h"
+#include "tests/support/devices/fake_driver.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
+#include "tests/support/poll/waiters.h"
+#include "tests/support/temp_file.h"
 
 namespace ringside::testing {
 namespace {

@@ -2,7 +2,7 @@
 #include <random>
 #include <thread>
 
-#include "tests/support/virtio_blk_fixture.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
 
 namespace ringside::testing {
 namespace {

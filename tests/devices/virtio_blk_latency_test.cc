@@ -1,8 +1,8 @@
 // The latency trace of a virtio-blk queue that a fake driver uses.
 #include <algorithm>
 
-#include "tests/support/test_source.h"
-#include "tests/support/virtio_blk_fixture.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
+#include "tests/support/poll/test_source.h"
 
 namespace ringside::testing {
 namespace {

@@ -1,6 +1,6 @@
 // What virtio-blk costs its host in memory: nothing while idle, no allocation on an I/O's way.
 #include "tests/support/allocation_counter.h"
-#include "tests/support/virtio_blk_fixture.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
 
 namespace ringside::testing {
 namespace {
@@ -87,8 +87,8 @@ TEST_F(VirtioBlkMemoryTest, AnIdleQueueTouchesNoMemoryForItsRequests) {
 
 // However deep a guest has once filled its queue: what it keeps is 512 KiB.
 TEST_F(VirtioBlkMemoryTest, WhatADeepQueueOfLongRequestsTookIsGivenBack) {
-  Start({.driver = {.queue = {.size = 256, .indirect = true, .table_entries = 64},
-                    .segment = 512}});
+  Start(
+      {.driver = {.queue = {.size = 256, .indirect = true, .table_entries = 64}, .segment = 512}});
   disk_->KeepRecords(false);
   const auto run = [&](size_t count, auto meanwhile) {
     disk_->Hold(true);

@@ -4,11 +4,12 @@
 #include <gtest/gtest.h>
 #include <thread>
 
-#include "block/file_device.h"
-#include "tests/support/blk_workload.h"
+#include "file/file_device.h"
+#include "tests/support/count_of.h"
+#include "tests/support/devices/blk_workload.h"
+#include "tests/support/poll/waiters.h"
 #include "tests/support/races.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/waiters.h"
+#include "tests/support/temp_file.h"
 
 namespace ringside::testing {
 namespace {

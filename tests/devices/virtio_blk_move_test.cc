@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <thread>
 
-#include "tests/support/test_source.h"
-#include "tests/support/virtio_blk_fixture.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
+#include "tests/support/poll/test_source.h"
 
 namespace ringside::testing {
 namespace {

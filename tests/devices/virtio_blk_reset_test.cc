@@ -1,7 +1,7 @@
 // virtio-blk coming up and going down, with requests in flight.
 #include <algorithm>
 
-#include "tests/support/virtio_blk_fixture.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
 
 namespace ringside::testing {
 namespace {

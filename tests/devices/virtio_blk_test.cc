@@ -5,9 +5,9 @@
 #include <random>
 #include <thread>
 
-#include "tests/support/blk_workload.h"
-#include "tests/support/virtio_blk_fixture.h"
-#include "tests/support/waiters.h"
+#include "tests/support/devices/blk_workload.h"
+#include "tests/support/devices/virtio_blk_fixture.h"
+#include "tests/support/poll/waiters.h"
 
 namespace ringside::testing {
 namespace {

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
-#include "tests/support/virtio_pci_fixture.h"
+#include "tests/support/devices/virtio_pci_fixture.h"
 
 namespace ringside {
 namespace {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-#include "tests/support/virtio_pci_fixture.h"
+#include "tests/support/devices/virtio_pci_fixture.h"
 
 namespace ringside {
 namespace {

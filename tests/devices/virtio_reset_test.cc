@@ -4,7 +4,7 @@
 #include <thread>
 
 #include "poll/io_thread.h"
-#include "tests/support/virtio_transport_fixture.h"
+#include "tests/support/devices/virtio_transport_fixture.h"
 #include "tests/support/wait.h"
 
 namespace ringside {

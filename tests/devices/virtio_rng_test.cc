@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "devices/virtio_transport.h"
+#include "tests/support/poll/run_on.h"
 #include "tests/support/recording_log.h"
-#include "tests/support/run_on.h"
 #include "tests/support/wait.h"
 
 namespace ringside {

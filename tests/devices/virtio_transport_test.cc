@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/support/virtio_transport_fixture.h"
+#include "tests/support/devices/virtio_transport_fixture.h"
 
 namespace ringside {
 namespace {

@@ -6,8 +6,8 @@
 #include <unistd.h>
 
 #include "devices/virtqueue.h"
-#include "tests/support/guest_memory.h"
-#include "tests/support/raw_ring.h"
+#include "tests/support/devices/guest_memory.h"
+#include "tests/support/devices/raw_ring.h"
 
 namespace ringside::testing {
 namespace {

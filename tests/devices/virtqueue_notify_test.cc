@@ -6,8 +6,8 @@
 #include <thread>
 
 #include "devices/virtqueue.h"
-#include "tests/support/fake_driver.h"
-#include "tests/support/guest_memory.h"
+#include "tests/support/devices/fake_driver.h"
+#include "tests/support/devices/guest_memory.h"
 #include "tests/support/races.h"
 #include "tests/support/wait.h"
 

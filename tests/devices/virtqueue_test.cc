@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 #include <random>
 
-#include "tests/support/fake_driver.h"
-#include "tests/support/guest_memory.h"
+#include "tests/support/devices/fake_driver.h"
+#include "tests/support/devices/guest_memory.h"
 
 namespace ringside::testing {
 namespace {

@@ -10,9 +10,9 @@
 
 #include "devices/assigned_function.h"
 #include "tests/fuzz/config_access.h"
-#include "tests/support/fake_device_memory.h"
-#include "tests/support/fake_pci_device.h"
-#include "tests/support/fake_pci_platform.h"
+#include "tests/support/devices/fake_device_memory.h"
+#include "tests/support/devices/fake_pci_platform.h"
+#include "tests/support/vfio/fake_pci_device.h"
 
 namespace ringside {
 namespace {

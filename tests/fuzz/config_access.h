@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "devices/pci_host.h"
-#include "tests/support/pci_model.h"
+#include "tests/support/devices/pci_model.h"
 #include "tests/support/registers.h"
 
 namespace ringside::testing {

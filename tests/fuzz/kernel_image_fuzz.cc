@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/status.h"
-#include "tests/support/guest_memory.h"
-#include "vmm/boot.h"
+#include "boot/boot.h"
+#include "tests/support/devices/guest_memory.h"
 
 namespace ringside {
 namespace {

@@ -5,7 +5,7 @@
 #include <initializer_list>
 #include <iostream>
 
-#include "tests/support/image_builder.h"
+#include "tests/support/vmm/image_builder.h"
 
 namespace ringside {
 namespace {
@@ -46,9 +46,9 @@ class BlkSeed {
   // `log2_size`: of the ring.
   BlkSeed(bool traced, bool batched, uint8_t log2_size) {
     Put({traced, batched});
-    Put({0, 0, 0, 0});     // the disk
-    Put({log2_size, 0});   // the ring, without EVENT_IDX
-    Put({0, 0, 0});        // no reset, no write to the configuration, no read of it
+    Put({0, 0, 0, 0});    // the disk
+    Put({log2_size, 0});  // the ring, without EVENT_IDX
+    Put({0, 0, 0});       // no reset, no write to the configuration, no read of it
   }
   BlkSeed& Round(bool hold, uint8_t requests) {
     return Put({static_cast<uint8_t>(hold ? 3 : 0), 0, static_cast<uint8_t>(requests - 1)});

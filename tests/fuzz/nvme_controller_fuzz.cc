@@ -9,11 +9,11 @@
 #include <cstdio>
 #include <cstring>
 
-#include "block/nvme_device.h"
+#include "nvme/nvme_device.h"
+#include "tests/support/block/test_disk.h"
 #include "tests/support/directories.h"
-#include "tests/support/dma_memory.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/vfio_user_server.h"
+#include "tests/support/nvme/dma_memory.h"
+#include "tests/support/vfio/vfio_user_server.h"
 #include "vfio/vfio_user_device.h"
 
 namespace ringside {
@@ -155,8 +155,8 @@ void Run(Input& input, const std::string& path) {
   testing::DmaMemory memory;
   auto device = OpenVfioUserDevice(path);
   if (!device.ok()) return;
-  auto controller = CreateNvmeController(
-      *std::move(device), {.timeout = kTimeout, .open_limit = kOpenLimit}, Logger());
+  auto controller = CreateNvmeController(*std::move(device),
+                                         {.timeout = kTimeout, .open_limit = kOpenLimit}, Logger());
   if (!controller.ok()) return;
   auto opened = NvmeDevice::Create(*std::move(controller), {});
   const MemoryRegion region = memory.region();

@@ -1,11 +1,11 @@
 // libFuzzer: any bytes as a guest's accesses to configuration space, through both mechanisms, on a
-// host with three functions. After each the promises of tests/support/pci_model.h must hold.
-// Any bytes are accesses, so this target needs no seeds.
+// host with three functions. After each the promises of tests/support/devices/pci_model.h must
+// hold. Any bytes are accesses, so this target needs no seeds.
 #include <cstdio>
 #include <cstring>
 
 #include "tests/fuzz/config_access.h"
-#include "tests/support/pci_model.h"
+#include "tests/support/devices/pci_model.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ringside;

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "tests/support/directories.h"
-#include "tests/support/scripted_vfio_user_server.h"
+#include "tests/support/vfio/scripted_vfio_user_server.h"
 #include "vfio/mmio.h"
 #include "vfio/vfio_user_device.h"
 

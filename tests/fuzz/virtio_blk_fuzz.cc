@@ -15,10 +15,10 @@
 #include "tests/fuzz/virtio_blk_model.h"
 #include "tests/fuzz/virtio_blk_trouble.h"
 #include "tests/fuzz/virtio_blk_writer.h"
-#include "tests/support/fake_driver.h"
-#include "tests/support/guest_memory.h"
-#include "tests/support/memory_disk.h"
-#include "tests/support/run_on.h"
+#include "tests/support/block/memory_disk.h"
+#include "tests/support/devices/fake_driver.h"
+#include "tests/support/devices/guest_memory.h"
+#include "tests/support/poll/run_on.h"
 
 namespace ringside::testing {
 namespace {

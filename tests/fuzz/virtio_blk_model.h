@@ -12,7 +12,7 @@
 
 #include "block/block_device.h"
 #include "devices/guest_memory.h"
-#include "tests/support/blk_format.h"
+#include "tests/support/devices/blk_format.h"
 
 namespace ringside::testing {
 

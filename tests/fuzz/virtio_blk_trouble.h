@@ -6,7 +6,7 @@
 
 #include "tests/fuzz/virtio_blk_model.h"
 #include "tests/fuzz/virtio_blk_writer.h"
-#include "tests/support/fake_driver.h"
+#include "tests/support/devices/fake_driver.h"
 
 namespace ringside::testing {
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "devices/virtio_pci.h"
-#include "tests/support/fake_pci_platform.h"
-#include "tests/support/fake_virtio_device.h"
+#include "tests/support/devices/fake_pci_platform.h"
+#include "tests/support/devices/fake_virtio_device.h"
 #include "tests/support/registers.h"
 
 namespace ringside {

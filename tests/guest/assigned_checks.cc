@@ -1,5 +1,5 @@
-// A PCI device that the host gives to the guest whole: the one of tests/support/fake_pci_device.h,
-// whose registers and orders these are.
+// A PCI device that the host gives to the guest whole: the one of
+// tests/support/vfio/fake_pci_device.h, whose registers and orders these are.
 
 #include "allocator.h"
 #include "checks.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tests/support/subprocess.h"
-#include "tests/support/test_disk.h"
+#include "tests/support/temp_file.h"
 
 namespace ringside {
 namespace {

@@ -19,7 +19,7 @@
 //               disk until it is full; "durable K" says that all up to K are acknowledged
 //   check-records=1  counts the whole records there; those from 0 to durable=K must be
 //   entropy=1   takes random bytes from the virtio entropy device, and leaves that in use
-//   assigned=1  uses the PCI device of tests/support/fake_pci_device.h, given to it whole
+//   assigned=1  uses the PCI device of tests/support/vfio/fake_pci_device.h, given to it whole
 //   hostile=NAME  breaks the rules on the first disk, one on PCI (hostile_checks.cc), then uses it
 //               as it should; NAME may be "all"
 //   rw=HOW      measures the first disk; the other words are in job.h

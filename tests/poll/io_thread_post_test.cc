@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "poll/io_thread.h"
+#include "tests/support/poll/run_on.h"
+#include "tests/support/poll/waiters.h"
 #include "tests/support/races.h"
-#include "tests/support/run_on.h"
 #include "tests/support/wait.h"
-#include "tests/support/waiters.h"
 
 namespace ringside {
 namespace {

@@ -7,8 +7,8 @@
 #include "base/fd.h"
 #include "poll/io_thread.h"
 #include "tests/support/descriptors.h"
-#include "tests/support/run_on.h"
-#include "tests/support/waiters.h"
+#include "tests/support/poll/run_on.h"
+#include "tests/support/poll/waiters.h"
 
 namespace ringside {
 namespace {

@@ -7,9 +7,9 @@
 
 #include "base/fd.h"
 #include "poll/io_thread.h"
-#include "tests/support/run_on.h"
-#include "tests/support/test_source.h"
-#include "tests/support/waiters.h"
+#include "tests/support/poll/run_on.h"
+#include "tests/support/poll/test_source.h"
+#include "tests/support/poll/waiters.h"
 
 namespace ringside {
 namespace {

@@ -10,8 +10,8 @@
 
 #include "base/fd.h"
 #include "poll/io_thread.h"
+#include "tests/support/poll/run_on.h"
 #include "tests/support/races.h"
-#include "tests/support/run_on.h"
 
 namespace ringside {
 namespace {

@@ -17,10 +17,10 @@
 #include "poll/io_thread.h"
 #include "poll/uring.h"
 #include "tests/support/descriptors.h"
-#include "tests/support/run_on.h"
-#include "tests/support/test_source.h"
-#include "tests/support/uring_ops.h"
-#include "tests/support/waiters.h"
+#include "tests/support/poll/run_on.h"
+#include "tests/support/poll/test_source.h"
+#include "tests/support/poll/uring_ops.h"
+#include "tests/support/poll/waiters.h"
 
 namespace ringside {
 namespace {

@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "poll/uring.h"
 #include "tests/support/descriptors.h"
-#include "tests/support/uring_ops.h"
+#include "tests/support/poll/uring_ops.h"
 #include "tests/support/wait.h"
 
 namespace ringside {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "tests/support/run_on.h"
+#include "tests/support/poll/run_on.h"
 
 // TSan slows a race down without seeing more of it by repetition.
 #if defined(__SANITIZE_THREAD__)

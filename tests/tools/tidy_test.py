@@ -24,11 +24,11 @@ FILES = {
     "base/fd.h": "", "base/fd.cc": '#include "base/fd.h"\n',
     "poll/ring.h": '#include <vector>\n#include "base/fd.h"\n',
     "poll/ring.cc": '#include "poll/ring.h"\n',
-    "vmm/dsdt.asl": "", "vmm/acpi.cc": '#include "vmm/dsdt.h"\n',
-    "tools/main.cc": '  #  include "poll/ring.h"\n',
+    "boot/dsdt.asl": "", "boot/acpi.cc": '#include "boot/dsdt.h"\n',
+    "command/main.cc": '  #  include "poll/ring.h"\n',
     "tests/fd_test.cc": '#include "base/fd.h"\n', "docs/a.md": "", ".clang-tidy": "",
     "cmake/a.cmake": "", "tests/CMakeLists.txt": "", "CMakeLists.txt": ""}
-ALL = ["base/fd.cc", "poll/ring.cc", "tools/main.cc", "vmm/acpi.cc"]
+ALL = ["base/fd.cc", "boot/acpi.cc", "command/main.cc", "poll/ring.cc"]
 
 
 class Choice(unittest.TestCase):
@@ -74,15 +74,15 @@ class Choice(unittest.TestCase):
 
     def test_a_header_brings_those_that_include_it(self):
         self.change("poll/ring.h")
-        self.assert_chosen(["poll/ring.cc", "tools/main.cc"])
+        self.assert_chosen(["command/main.cc", "poll/ring.cc"])
 
     def test_a_header_brings_those_that_include_it_through_others(self):
         self.change("base/fd.h")
-        self.assert_chosen(["base/fd.cc", "poll/ring.cc", "tools/main.cc"])
+        self.assert_chosen(["base/fd.cc", "command/main.cc", "poll/ring.cc"])
 
     def test_a_generated_header_is_its_source(self):
-        self.change("vmm/dsdt.asl")
-        self.assert_chosen(["vmm/acpi.cc"])
+        self.change("boot/dsdt.asl")
+        self.assert_chosen(["boot/acpi.cc"])
 
     def test_files_come_and_go(self):
         self.change("block/new.cc")

@@ -6,7 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/time/clock.h"
-#include "block/nvme_spec.h"
+#include "tests/support/nvme/nvme_model_spec.h"
 #include "tests/support/shared_pages.h"
 #include "tests/support/wait.h"
 #include "vfio/mmio.h"

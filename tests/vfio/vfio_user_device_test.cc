@@ -5,7 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "base/clock.h"
-#include "tests/support/vfio_user_fixture.h"
+#include "tests/support/vfio/vfio_user_fixture.h"
 #include "vfio/mmio.h"
 
 namespace ringside {

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "tests/support/recording_log.h"
-#include "tests/support/vfio_user_fixture.h"
+#include "tests/support/vfio/vfio_user_fixture.h"
 #include "vfio/mmio.h"
 #include "vfio/vfio_user_device.h"
 

@@ -9,7 +9,7 @@
 #include "base/status.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/directories.h"
-#include "tests/support/vfio_user_send.h"
+#include "tests/support/vfio/vfio_user_send.h"
 
 namespace ringside {
 namespace {

@@ -15,7 +15,7 @@
 #include "tests/support/directories.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/shared_pages.h"
-#include "tests/support/vfio_user_server.h"
+#include "tests/support/vfio/vfio_user_server.h"
 #include "vfio/vfio_user_device.h"
 
 namespace ringside::testing {

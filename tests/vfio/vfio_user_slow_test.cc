@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "tests/support/recording_log.h"
-#include "tests/support/vfio_user_fixture.h"
+#include "tests/support/vfio/vfio_user_fixture.h"
 #include "vfio/vfio_user_connection.h"
 #include "vfio/vfio_user_device.h"
 

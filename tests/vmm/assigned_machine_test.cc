@@ -4,9 +4,9 @@
 #include <gtest/gtest.h>
 
 #include "base/status.h"
-#include "tests/support/fake_pci_device.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/test_machine.h"
+#include "tests/support/vfio/fake_pci_device.h"
+#include "tests/support/vmm/test_machine.h"
 
 namespace ringside {
 namespace {

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "command/statistics_report.h"
+#include "tests/support/block/counting_filter.h"
 #include "tests/support/count_of.h"
-#include "tests/support/counting_filter.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/test_machine.h"
-#include "tools/statistics_report.h"
+#include "tests/support/temp_file.h"
+#include "tests/support/vmm/test_machine.h"
 
 namespace ringside {
 namespace {

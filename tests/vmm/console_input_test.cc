@@ -5,8 +5,8 @@
 #include <sys/socket.h>
 #include <thread>
 
-#include "tests/support/console_fixture.h"
 #include "tests/support/descriptors.h"
+#include "tests/support/vmm/console_fixture.h"
 
 namespace ringside {
 namespace {

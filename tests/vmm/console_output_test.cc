@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 #include <thread>
 
-#include "tests/support/console_fixture.h"
 #include "tests/support/descriptors.h"
 #include "tests/support/directories.h"
+#include "tests/support/vmm/console_fixture.h"
 
 namespace ringside {
 namespace {

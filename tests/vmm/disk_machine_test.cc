@@ -13,16 +13,9 @@
 #include "tests/guest/pattern.h"
 #include "tests/support/directories.h"
 #include "tests/support/recording_log.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/test_machine.h"
+#include "tests/support/temp_file.h"
+#include "tests/support/vmm/test_machine.h"
 #include "vmm/machine.h"
-
-// ThreadSanitizer asks for it. A guest may have two requests read into one buffer, and then two
-// worker threads write to it at a time: a race, but the guest's own.
-extern "C" const char* __tsan_default_suppressions();
-extern "C" const char* __tsan_default_suppressions() {
-  return "race:ringside::PerformStep\n";
-}
 
 namespace ringside {
 namespace {

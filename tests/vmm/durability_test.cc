@@ -20,8 +20,8 @@
 #include "absl/time/clock.h"
 #include "base/fd.h"
 #include "tests/guest/record.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/test_machine.h"
+#include "tests/support/temp_file.h"
+#include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
 
 namespace ringside {

@@ -11,8 +11,8 @@
 
 #include "base/status.h"
 #include "tests/support/cpus.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/test_machine.h"
+#include "tests/support/temp_file.h"
+#include "tests/support/vmm/test_machine.h"
 
 namespace ringside {
 namespace {

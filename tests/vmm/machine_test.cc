@@ -12,8 +12,8 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "tests/support/directories.h"
-#include "tests/support/fake_pci_device.h"
-#include "tests/support/test_machine.h"
+#include "tests/support/vfio/fake_pci_device.h"
+#include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
 
 namespace ringside {

@@ -13,8 +13,8 @@
 
 #include "tests/guest/arrivals.h"
 #include "tests/guest/histogram.h"
-#include "tests/support/test_disk.h"
-#include "tests/support/test_machine.h"
+#include "tests/support/temp_file.h"
+#include "tests/support/vmm/test_machine.h"
 #include "vmm/machine.h"
 
 namespace ringside {

@@ -11,9 +11,9 @@
 #include "absl/time/clock.h"
 #include "tests/guest/pattern.h"
 #include "tests/support/count_of.h"
+#include "tests/support/nvme/served_model.h"
 #include "tests/support/recording_log.h"
-#include "tests/support/served_model.h"
-#include "tests/support/test_machine.h"
+#include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
 #include "vmm/machine.h"
 

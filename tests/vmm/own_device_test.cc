@@ -6,9 +6,9 @@
 #include "base/status.h"
 #include "block/null_device.h"
 #include "devices/virtio_blk.h"
-#include "tests/support/test_machine.h"
+#include "tests/support/devices/zero_disk.h"
+#include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
-#include "tests/support/zero_disk.h"
 
 namespace ringside {
 namespace {

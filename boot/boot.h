@@ -1,0 +1,38 @@
+// Puts a kernel, its initrd, its command line and what it must be told into guest memory, and says
+// in which state the first vCPU is to enter it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "boot/image_file.h"
+#include "boot/kernel_image.h"
+#include "devices/guest_memory.h"
+
+namespace ringside {
+
+// How a kernel is entered. kAuto takes PVH where the file has a note for it (the note says "enter
+// me here", while an ELF file's plain entry may expect anything), else the Linux 64-bit protocol.
+enum class BootProtocol { kAuto, kLinux, kPvh };
+
+// The first vCPU's state at its first instruction.
+struct BootEntry {
+  BootProtocol protocol;  // kLinux: 64-bit mode; kPvh: 32-bit flat mode, paging off
+  uint64_t address;
+  uint64_t info;  // guest address of boot_params (rsi) or start_info (ebx)
+};
+
+struct BootRequest {
+  const ImageFile& kernel;
+  const ImageFile* initrd;  // may be null
+  const std::string& command_line;
+  BootProtocol protocol;
+  uint64_t acpi_rsdp;
+};
+
+// InvalidArgument names what does not fit and how much it would take. Every byte is read from the
+// files straight into guest memory.
+absl::StatusOr<BootEntry> LoadKernel(const BootRequest& request, const GuestMemory& memory);
+
+}  // namespace ringside

@@ -1,0 +1,277 @@
+#include "command/poll_report.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "base/printable.h"
+#include "command/poll_settings.h"
+
+namespace ringside {
+namespace {
+
+using Bucket = WaitExplanation::Bucket;
+
+constexpr std::array kBothWaitings = {Waiting::kIdle, Waiting::kInFlight};
+constexpr std::array kAllReasons = {WaitReason::kPolicy, WaitReason::kGuard, WaitReason::kPreempted,
+                                    WaitReason::kCeiling, WaitReason::kLearning};
+constexpr size_t kBarWidth = 50;
+constexpr size_t kMostRows = 24;  // of a histogram on a screen
+
+// A queue and what is known of where its work came from.
+struct Queue {
+  std::string disk;
+  size_t index;
+  const QueueStatistics& counts;
+
+  // Of its batches, the share that no kick announced: somebody looked.
+  double Found() const {
+    if (counts.batches <= counts.kicks) return 0;
+    return 1 - static_cast<double>(counts.kicks) / static_cast<double>(counts.batches);
+  }
+};
+
+std::vector<Queue> QueuesOf(const MachineStatistics& statistics, const std::string& io_thread) {
+  std::vector<Queue> queues;
+  for (const DiskStatistics& disk : statistics.disks) {
+    for (size_t i = 0; i < disk.queues.size(); ++i) {
+      if (disk.queues[i].io_thread != io_thread) continue;
+      queues.push_back({.disk = disk.path, .index = i, .counts = disk.queues[i]});
+    }
+  }
+  return queues;
+}
+
+const PollExplanation& ExplanationOf(const IoThreadStatistics& thread,
+                                     const std::vector<IoThreadExplanation>& explanations) {
+  return std::ranges::find(explanations, thread.name, &IoThreadExplanation::io_thread)->poll;
+}
+
+double TotalWeight(const std::vector<Bucket>& histogram) {
+  return std::accumulate(histogram.begin(), histogram.end(), 0.0,
+                         [](double sum, const Bucket& bucket) { return sum + bucket.weight; });
+}
+
+// ---- Text ----
+
+// Three digits of it.
+std::string Time(int64_t ns) {
+  if (ns == PollPolicy::kForever) return "ever";
+  absl::Duration unit = absl::Nanoseconds(1);
+  for (int64_t left = std::abs(ns); left >= 1000; left /= 10) unit *= 10;
+  return absl::FormatDuration(absl::Trunc(absl::Nanoseconds(ns), unit));
+}
+
+std::string PlanText(const WaitPlan& plan) {
+  if (plan.spin_ns == PollPolicy::kForever) return "looks until something comes";
+  if (plan.doze_ns == 0 && plan.spin_ns == 0) return "sleeps at once";
+  std::vector<std::string> steps;
+  if (plan.doze_ns > 0) steps.push_back("dozes for " + Time(plan.doze_ns));
+  if (plan.spin_ns > 0) steps.push_back("looks for " + Time(plan.spin_ns));
+  steps.emplace_back("sleeps");
+  return absl::StrJoin(steps, ", ");
+}
+
+const char* ReasonText(WaitReason reason) {
+  constexpr std::array kTexts = {"as the policy has it",
+                                 "by the plain limit, as what was learned had fallen behind it",
+                                 "without a look, as another thread needed the processor",
+                                 "cut short, as cpu-max was used up", "before enough was known"};
+  return kTexts[static_cast<size_t>(reason)];
+}
+
+void AppendReasons(std::string& text, const WaitExplanation& waiting) {
+  for (const WaitReason reason : kAllReasons) {
+    const uint64_t waits = waiting.waits_by(reason);
+    if (waits > 0) absl::StrAppendFormat(&text, "    %9d waits %s\n", waits, ReasonText(reason));
+  }
+}
+
+void AppendCandidates(std::string& text, const WaitExplanation& waiting) {
+  for (const WaitExplanation::Candidate& candidate : waiting.candidates) {
+    absl::StrAppendFormat(&text, "    %-8s would have cost %8s lately: %s\n", candidate.name,
+                          Time(std::llround(candidate.cost_ns)), PlanText(candidate.plan));
+  }
+}
+
+// Neighbours together, until a screen holds them.
+std::vector<Bucket> Rows(std::vector<Bucket> buckets) {
+  while (buckets.size() > kMostRows) {
+    std::vector<Bucket> pairs;
+    for (size_t i = 0; i < buckets.size(); i += 2) {
+      pairs.push_back(buckets[i]);
+      if (i + 1 == buckets.size()) break;
+      pairs.back().to_ns = buckets[i + 1].to_ns;
+      pairs.back().weight += buckets[i + 1].weight;
+    }
+    buckets = std::move(pairs);
+  }
+  return buckets;
+}
+
+struct Mark {
+  int64_t at_ns;
+  const char* what;
+};
+
+// Where a plan changes from one way of waiting to the next.
+std::vector<Mark> Marks(const WaitPlan& plan) {
+  std::vector<Mark> marks;
+  if (plan.doze_ns > 0) marks.push_back({plan.doze_ns, "the doze ends"});
+  if (plan.spin_ns > 0 && plan.spin_ns != PollPolicy::kForever) {
+    marks.push_back({plan.doze_ns + plan.spin_ns, "the look ends"});
+  }
+  return marks;
+}
+
+// A mark stands behind the row in which it falls.
+void AppendHistogram(std::string& text, const WaitExplanation& waiting) {
+  const std::vector<Bucket> rows = Rows(waiting.histogram);
+  if (rows.empty()) return;
+  const double total = TotalWeight(rows);
+  const double most = std::ranges::max(rows, {}, &Bucket::weight).weight;
+  const std::vector<Mark> marks = Marks(waiting.plan);
+  auto mark = marks.begin();
+  const auto append_marks = [&](int64_t before_ns) {
+    for (; mark != marks.end() && mark->at_ns <= before_ns; ++mark) {
+      absl::StrAppendFormat(&text, "    ------------------- %s: %s\n", Time(mark->at_ns),
+                            mark->what);
+    }
+  };
+  for (const Bucket& row : rows) {
+    append_marks(row.from_ns);
+    const auto width = static_cast<size_t>(std::ceil(row.weight / most * kBarWidth));
+    absl::StrAppendFormat(&text, "    %8s to %7s %5.1f%% |%s\n", Time(row.from_ns), Time(row.to_ns),
+                          100 * row.weight / total, std::string(width, '#'));
+  }
+  append_marks(PollPolicy::kForever);
+}
+
+void AppendWaiting(std::string& text, Waiting what, const WaitExplanation& waiting) {
+  absl::StrAppendFormat(&text, "  %s: %s\n", WaitingName(what), PlanText(waiting.plan));
+  AppendReasons(text, waiting);
+  AppendCandidates(text, waiting);
+  if (waiting.regret_budget_ns > 0) {
+    absl::StrAppendFormat(&text, "    regret %s of %s\n", Time(waiting.regret_ns),
+                          Time(waiting.regret_budget_ns));
+  }
+  AppendHistogram(text, waiting);
+}
+
+void AppendThread(std::string& text, const IoThreadStatistics& thread,
+                  const PollExplanation& explanation) {
+  absl::StrAppendFormat(&text, "I/O thread %s: %s\n", thread.name, PollText(thread.poll));
+  const SleepCost& cost = explanation.sleep_cost;
+  if (cost.cpu_ns > 0) {
+    absl::StrAppendFormat(&text,
+                          "  a sleep costs %s of CPU time, and %s until the thread runs (%s when a "
+                          "guest kicks)\n",
+                          Time(cost.cpu_ns), Time(cost.wake_ns), Time(cost.kick_ns));
+  }
+  absl::StrAppendFormat(
+      &text, "  %d hits, %d misses, %d dozes (%d to their end), %d sleeps; preempted %d times\n",
+      thread.spin_hits, thread.spins - thread.spin_hits, thread.dozes, thread.doze_ends,
+      thread.sleeps, thread.preempted);
+  for (const Waiting what : kBothWaitings) AppendWaiting(text, what, explanation.of(what));
+}
+
+void AppendQueue(std::string& text, const Queue& queue) {
+  absl::StrAppendFormat(
+      &text, "  queue %d of %s: %d requests in %d batches, %d kicks: %.1f%% found by looking\n",
+      queue.index, Printable(queue.disk), queue.counts.requests(), queue.counts.batches,
+      queue.counts.kicks, 100 * queue.Found());
+}
+
+// ---- JSON ----
+
+using Json = nlohmann::ordered_json;
+
+Json TimeJson(int64_t ns) {
+  return ns == PollPolicy::kForever ? Json() : Json(ns);
+}
+
+Json PlanJson(const WaitPlan& plan) {
+  return {{"doze_ns", plan.doze_ns}, {"spin_ns", TimeJson(plan.spin_ns)}};
+}
+
+Json WaitingJson(const WaitExplanation& waiting) {
+  Json waits, candidates = Json::array(), histogram = Json::array();
+  for (const WaitReason reason : kAllReasons) {
+    waits[WaitReasonName(reason)] = waiting.waits_by(reason);
+  }
+  for (const WaitExplanation::Candidate& candidate : waiting.candidates) {
+    candidates.push_back({{"name", candidate.name},
+                          {"plan", PlanJson(candidate.plan)},
+                          {"cost_ns", candidate.cost_ns}});
+  }
+  for (const Bucket& bucket : waiting.histogram) {
+    histogram.push_back({{"from_ns", bucket.from_ns},
+                         {"to_ns", TimeJson(bucket.to_ns)},
+                         {"weight", bucket.weight}});
+  }
+  return {{"plan", PlanJson(waiting.plan)},
+          {"waits", waits},
+          {"candidates", candidates},
+          {"regret_ns", waiting.regret_ns},
+          {"regret_budget_ns", waiting.regret_budget_ns},
+          {"histogram", histogram}};
+}
+
+Json QueueJson(const Queue& queue) {
+  return {{"disk", queue.disk},
+          {"queue", queue.index},
+          {"requests", queue.counts.requests()},
+          {"batches", queue.counts.batches},
+          {"kicks", queue.counts.kicks},
+          {"found_by_looking", queue.Found()}};
+}
+
+Json ThreadJson(const IoThreadStatistics& thread, const PollExplanation& explanation) {
+  const SleepCost& cost = explanation.sleep_cost;
+  return {{"name", thread.name},
+          {"poll", PollJson(thread.poll)},
+          {"sleep_cost",
+           {{"cpu_ns", cost.cpu_ns}, {"wake_ns", cost.wake_ns}, {"kick_ns", cost.kick_ns}}},
+          {"hits", thread.spin_hits},
+          {"misses", thread.spins - thread.spin_hits},
+          {"dozes", thread.dozes},
+          {"doze_ends", thread.doze_ends},
+          {"sleeps", thread.sleeps},
+          {"preempted", thread.preempted},
+          {"idle", WaitingJson(explanation.of(Waiting::kIdle))},
+          {"in_flight", WaitingJson(explanation.of(Waiting::kInFlight))}};
+}
+
+}  // namespace
+
+std::string PollReportText(const MachineStatistics& statistics,
+                           const std::vector<IoThreadExplanation>& explanations) {
+  std::string text;
+  for (const IoThreadStatistics& thread : statistics.io_threads) {
+    AppendThread(text, thread, ExplanationOf(thread, explanations));
+    for (const Queue& queue : QueuesOf(statistics, thread.name)) AppendQueue(text, queue);
+  }
+  return text;
+}
+
+std::string PollReportJson(const MachineStatistics& statistics,
+                           const std::vector<IoThreadExplanation>& explanations) {
+  Json threads = Json::array();
+  for (const IoThreadStatistics& thread : statistics.io_threads) {
+    Json json = ThreadJson(thread, ExplanationOf(thread, explanations));
+    json["queues"] = Json::array();
+    for (const Queue& queue : QueuesOf(statistics, thread.name)) {
+      json["queues"].push_back(QueueJson(queue));
+    }
+    threads.push_back(json);
+  }
+  // A path may hold any bytes.
+  return Json{{"io_threads", threads}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+}  // namespace ringside

@@ -1,0 +1,315 @@
+#include "command/run_command.h"
+
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <poll.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "command/cpu_affinity_option.h"
+#include "command/disk_option.h"
+#include "command/end_signals.h"
+#include "command/exit_codes.h"
+#include "command/iothread_option.h"
+#include "command/latency_file.h"
+#include "command/number_list.h"
+#include "command/poll_report.h"
+#include "command/serial_option.h"
+#include "command/statistics_report.h"
+#include "command/terminal.h"
+#include "command/wait_file.h"
+#include "vmm/host_probe.h"
+#include "vmm/machine.h"
+
+namespace ringside {
+namespace {
+
+constexpr uint8_t kDetachKey = 0x1d;  // Ctrl-]
+// A kernel that says nothing for this long may be on a host that interprets ring 0.
+constexpr int kSilenceMs = 5000;
+
+absl::StatusOr<BootProtocol> ParseEntry(const std::string& text) {
+  if (text == "auto") return BootProtocol::kAuto;
+  if (text == "linux") return BootProtocol::kLinux;
+  if (text == "pvh") return BootProtocol::kPvh;
+  return BadInput("--entry '%s' is unknown; give auto, linux or pvh", text);
+}
+
+absl::StatusOr<uint32_t> ParseCpus(const std::string& text) {
+  if (const auto cpus = ParseNumber<uint32_t>(text)) return *cpus;
+  return BadInput("--cpus '%s' is not a whole number; give 1 to %d", text, Machine::kMaxCpus);
+}
+
+// Unset: the kernel's.
+absl::StatusOr<std::optional<absl::Duration>> ParseHaltPoll(const std::string& text) {
+  if (text == "kernel") return std::nullopt;
+  absl::Duration limit;
+  if (!absl::ParseDuration(absl::string_view(text.data(), text.size()), &limit)) {
+    return BadInput("--halt-poll '%s' is unknown; give a time such as 50us, or kernel", text);
+  }
+  return limit;
+}
+
+absl::Status CheckTrace(const TraceFormat& format, const std::string& path,
+                        const MachineConfig& config) {
+  if (path.empty() || !config.disks.empty()) return absl::OkStatus();
+  return BadInput("%s '%s' has nothing to trace; give a --disk", format.option, path);
+}
+
+absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
+  MachineConfig config;
+  config.kernel = options.kernel;
+  config.initrd = options.initrd;
+  config.command_line = options.command_line;
+  RINGSIDE_ASSIGN_OR_RETURN(config.protocol, ParseEntry(options.entry));
+  RINGSIDE_ASSIGN_OR_RETURN(config.cpus, ParseCpus(options.cpus));
+  const absl::StatusOr<uint64_t> memory = ParseSize(options.memory);
+  if (!memory.ok()) return BadInput("--memory %s", Message(memory.status()));
+  config.memory = *memory;
+  for (const std::string& text : options.disks) {
+    RINGSIDE_ASSIGN_OR_RETURN(DiskConfig disk, ParseDisk(text));
+    disk.trace_latency = !options.trace_latency.empty();
+    config.disks.push_back(std::move(disk));
+  }
+  for (const std::string& address : options.assigned) {
+    config.assigned.push_back({.address = address});
+  }
+  for (const std::string& text : options.io_threads) {
+    RINGSIDE_ASSIGN_OR_RETURN(config.io_threads.emplace_back(), ParseIoThread(text));
+  }
+  if (!options.poll_trace.empty()) {
+    if (config.io_threads.empty()) config.io_threads.emplace_back();
+    for (IoThreadConfig& io_thread : config.io_threads) io_thread.tuning.trace_waits = true;
+  }
+  if (!options.cpu_affinity.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(config.vcpu_cpus,
+                              ParseCpuAffinity(options.cpu_affinity, config.cpus));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(config.halt_poll, ParseHaltPoll(options.halt_poll));
+  RINGSIDE_RETURN_IF_ERROR(CheckTrace(kLatencyFile, options.trace_latency, config));
+  RINGSIDE_RETURN_IF_ERROR(CheckTrace(kWaitFile, options.poll_trace, config));
+  if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {
+    return BadInput("--explain '%s' is unknown; give text or json", options.explain);
+  }
+  if (!options.explain.empty() && config.disks.empty()) {
+    return BadInput("--explain has no I/O thread to explain; give a --disk");
+  }
+  if (!options.stats.empty() && options.stats != "table" && options.stats != "json") {
+    return BadInput("--stats '%s' is unknown; give table or json", options.stats);
+  }
+  return config;
+}
+
+// The files that this run fills at its end: those that are asked for.
+struct TraceFiles {
+  std::optional<TraceFile> latencies;
+  std::optional<TraceFile> waits;
+};
+
+absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options) {
+  TraceFiles files;
+  if (!options.trace_latency.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(files.latencies,
+                              TraceFile::Open(kLatencyFile, options.trace_latency));
+  }
+  if (!options.poll_trace.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(files.waits, TraceFile::Open(kWaitFile, options.poll_trace));
+  }
+  return files;
+}
+
+// What the guest says is written into none of the files that it runs from.
+absl::Status CheckSerial(const SerialOption& serial, const MachineConfig& config,
+                         const TraceFiles& traces) {
+  RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the kernel", config.kernel));
+  RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the initrd", config.initrd));
+  for (const DiskConfig& disk : config.disks) {
+    for (const std::string& file : disk.backend.Describe().files) {
+      RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a disk", file));
+    }
+  }
+  for (const auto* trace : {&traces.latencies, &traces.waits}) {
+    if (*trace) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a trace", (*trace)->path()));
+  }
+  return absl::OkStatus();
+}
+
+// Whether all could be written.
+bool WriteTraces(const std::vector<QueueLatencies>& latencies,
+                 const std::vector<IoThreadWaits>& waits, const TraceFiles& files,
+                 const Logger& log) {
+  bool written = true;
+  const auto write = [&](const TraceFile& file, const std::function<void(std::ostream&)>& fill) {
+    const absl::Status status = file.Write(fill);
+    if (!status.ok()) log.Log(Severity::kError, "%s", Message(status));
+    written &= status.ok();
+  };
+  if (files.latencies) {
+    write(*files.latencies, [&](std::ostream& file) { WriteLatencies(latencies, file); });
+  }
+  if (files.waits) write(*files.waits, [&](std::ostream& file) { WriteWaits(waits, file); });
+  return written;
+}
+
+void WarnIfRing0IsInterpreted(const Logger& log) {
+  const absl::StatusOr<Kvm> kvm = Kvm::Open();
+  if (!kvm.ok()) return;
+  const absl::StatusOr<double> ns = MeasureRing0(*kvm);
+  if (!ns.ok() || *ns < kRing0NativeNs) return;
+  log.Log(Severity::kWarning,
+          "this host's KVM interprets kernel mode (%.0f ns an instruction): a Linux guest will not "
+          "finish booting here; run it in the lab (tools/lab), see 'ringside doctor'",
+          *ns);
+}
+
+// Returns the signal that asked to end, or 0 when the machine ended by itself.
+int WaitForEnd(Machine& machine, const EndSignals& signals, const Logger& log) {
+  std::array<pollfd, 2> fds = {pollfd{machine.end_event().fd(), POLLIN, 0},
+                               pollfd{signals.fd(), POLLIN, 0}};
+  int timeout = kSilenceMs;
+  while (true) {
+    const int ready = poll(fds.data(), fds.size(), timeout);
+    if (ready == 0) {
+      timeout = -1;
+      if (!machine.console_spoken()) WarnIfRing0IsInterpreted(log);
+      continue;
+    }
+    if ((fds[0].revents & POLLIN) != 0) return 0;
+    if ((fds[1].revents & POLLIN) != 0) {
+      if (const int signal = signals.Take(); signal != 0) return signal;
+    }
+  }
+}
+
+// Bytes of this process that are resident and not guest memory (which is shared memory).
+uint64_t ResidentBeyondGuest() {
+  std::ifstream status("/proc/self/status");
+  uint64_t total = 0;
+  for (std::string key; status >> key;) {
+    uint64_t kib = 0;
+    if ((key == "RssAnon:" || key == "RssFile:") && status >> kib) total += kib * 1024;
+  }
+  return total;
+}
+
+void PrintTiming(int64_t start_ns, int64_t first_run_ns, uint64_t resident) {
+  std::fprintf(stderr,
+               "timing: first KVM_RUN %.3f ms after main, at monotonic %lld ns; resident beyond "
+               "guest memory %.2f MiB\n",
+               static_cast<double>(first_run_ns - start_ns) / 1e6,
+               static_cast<long long>(first_run_ns), static_cast<double>(resident) / (1 << 20));
+}
+
+// On stderr, as stdout is the guest's console.
+void PrintStatistics(const MachineStatistics& statistics, const std::string& format) {
+  const std::string text =
+      format == "json" ? StatisticsJson(statistics) + '\n' : StatisticsTable(statistics);
+  std::fputs(text.c_str(), stderr);
+}
+
+void PrintExplanations(const MachineStatistics& statistics,
+                       const std::vector<IoThreadExplanation>& explanations,
+                       const std::string& format) {
+  const std::string text = format == "json" ? PollReportJson(statistics, explanations)
+                                            : PollReportText(statistics, explanations);
+  std::fputs(text.c_str(), stderr);
+}
+
+// To open a slow server may take a while: a signal ends it and the process, whose terminal and
+// files are as they were.
+absl::StatusOr<std::unique_ptr<Machine>> CreateMachine(const MachineConfig& config,
+                                                       const EndSignals& signals) {
+  absl::StatusOr<std::unique_ptr<Machine>> machine;
+  RINGSIDE_RETURN_IF_ERROR(signals.Attend([&] { machine = Machine::Create(config); },
+                                          [&](int signal) { signals.Deliver(signal); }));
+  return machine;
+}
+
+// What is left of a run.
+struct Results {
+  MachineEnd end;
+  int64_t first_run_ns = 0;
+  MachineStatistics statistics;
+  std::vector<IoThreadExplanation> explanations;
+  std::vector<QueueLatencies> latencies;
+  std::vector<IoThreadWaits> waits;
+};
+
+Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) {
+  Results results;
+  results.end = machine->Wait();
+  results.first_run_ns = machine->first_run_ns();
+  results.statistics = machine->Statistics();
+  if (!options.explain.empty()) results.explanations = machine->Explain();
+  results.latencies = machine->Latencies();
+  results.waits = machine->Waits();
+  return results;
+}
+
+int Fail(const absl::Status& status, LogSink& log) {
+  log.Log(Severity::kError, Message(status));
+  return ExitCodeOf(status);
+}
+
+}  // namespace
+
+int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineWriter& errors) {
+  const Logger log(&sink);
+  absl::StatusOr<MachineConfig> config = MakeConfig(options);
+  if (!config.ok()) return Fail(config.status(), sink);
+  absl::StatusOr<SerialOption> serial = OpenSerial(options.serial);
+  if (!serial.ok()) return Fail(serial.status(), sink);
+  absl::StatusOr<TraceFiles> traces = OpenTraces(options);
+  if (!traces.ok()) return Fail(traces.status(), sink);
+  if (const absl::Status other = CheckSerial(*serial, *config, *traces); !other.ok()) {
+    return Fail(other, sink);
+  }
+  const EndSignals signals;  // what came before has ended the process, with nothing to restore
+  config->log = &sink;
+  config->console = serial->config;
+  const bool on_terminal = serial->on_stdio && isatty(STDIN_FILENO);
+  const bool is_ours = on_terminal && RawTerminal::IsOurs(STDIN_FILENO);
+  if (on_terminal) {
+    if (!is_ours) config->console.input_fd = -1;  // in the background
+    config->console.detach_key = kDetachKey;
+  }
+
+  absl::StatusOr<std::unique_ptr<Machine>> machine = CreateMachine(*config, signals);
+  if (!machine.ok()) return Fail(machine.status(), sink);
+  if (const absl::Status begun = serial->Begin(); !begun.ok()) return Fail(begun, sink);
+  std::unique_ptr<RawTerminal> terminal;
+  if (is_ours) terminal = RawTerminal::Enter(STDIN_FILENO);
+  if (absl::Status status = (*machine)->Start(); !status.ok()) return Fail(status, sink);
+  const uint64_t resident = options.timing ? ResidentBeyondGuest() : 0;
+
+  const int signal = WaitForEnd(**machine, signals, log);
+  if (signal != 0) (*machine)->Stop();
+  // The machine's end may take as long as its storage does.
+  terminal.reset();
+  Results results;
+  const absl::Status ended =
+      signals.Attend([&] { results = EndMachine(*std::move(machine), options); },
+                     [&](int another) { signals.Deliver(another); });
+  if (!ended.ok()) return Fail(ended, sink);
+  signals.Release();  // who does not read what is printed now is not waited for
+
+  if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);
+  if (results.end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
+  errors.Flush();  // what is printed comes after what was logged
+  if (options.timing) PrintTiming(start_ns, results.first_run_ns, resident);
+  if (!options.stats.empty()) PrintStatistics(results.statistics, options.stats);
+  if (!options.explain.empty()) {
+    PrintExplanations(results.statistics, results.explanations, options.explain);
+  }
+  const bool traced = WriteTraces(results.latencies, results.waits, *traces, log);
+  errors.Flush();
+  if (signal != 0) signals.Deliver(signal);
+  return traced ? ExitCodeOf(results.end.kind) : kExitFailure;
+}
+
+}  // namespace ringside

@@ -1,0 +1,38 @@
+// `ringside run`: builds a machine from options, runs it on this terminal, and turns its end into
+// an exit code.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "command/line_writer.h"
+
+namespace ringside {
+
+// As given on the command line.
+struct RunOptions {
+  std::string kernel;
+  std::string initrd;
+  std::string command_line;
+  std::string entry;  // auto, linux or pvh
+  std::string cpus;
+  std::string memory;  // a size
+  std::string serial;  // stdio, file=PATH[,...] or none
+  std::vector<std::string> disks;
+  std::vector<std::string> assigned;  // addresses
+  std::vector<std::string> io_threads;
+  std::string cpu_affinity;   // empty: none
+  std::string halt_poll;      // a time, or kernel
+  std::string stats;          // empty, table or json
+  std::string explain;        // empty, text or json
+  std::string trace_latency;  // a file; empty: no trace
+  std::string poll_trace;     // likewise
+  bool timing = false;
+};
+
+// Returns the exit code; what went wrong is in the log, whose lines `errors` writes to stderr.
+// `start_ns` is CLOCK_MONOTONIC at main.
+int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& log, LineWriter& errors);
+
+}  // namespace ringside

@@ -1,0 +1,105 @@
+#include "file/file_device.h"
+
+#include <array>
+
+#include "base/status.h"
+#include "file/aio_channel.h"
+#include "file/file_open.h"
+#include "file/thread_channel.h"
+#include "file/uring_channel.h"
+#include "file/worker_pool.h"
+
+namespace ringside {
+
+const char* CacheModeName(CacheMode mode) {
+  constexpr std::array kNames = {"none", "writeback", "writethrough", "directsync", "unsafe"};
+  return kNames[static_cast<size_t>(mode)];
+}
+
+const char* EngineName(Engine engine) {
+  constexpr std::array kNames = {"auto", "io_uring", "native", "threads"};
+  return kNames[static_cast<size_t>(engine)];
+}
+
+BackendDescription FileConfig::Describe() const {
+  return {.name = path, .files = {path}, .needs_uring = aio == Engine::kIoUring};
+}
+
+absl::StatusOr<std::unique_ptr<BlockDevice>> FileConfig::Open(const BlockContext& context) const {
+  return FileDevice::Create(*this, context.log);
+}
+
+FileDevice::FileDevice(const FileConfig& config, Logger logger)
+    : config_(config), logger_(logger), counters_(std::make_unique<CounterPool<FileCounters>>()) {}
+
+FileDevice::~FileDevice() = default;
+
+absl::StatusOr<std::unique_ptr<FileDevice>> FileDevice::Create(const FileConfig& config,
+                                                               Logger logger) {
+  RINGSIDE_ASSIGN_OR_RETURN(OpenedFile opened, OpenFile(config, logger));
+  std::unique_ptr<FileDevice> device(new FileDevice(config, logger));
+  device->cache_ = opened.cache;
+  device->info_ = opened.info;
+  device->target_ = std::move(opened.target);
+  device->workers_ = std::make_unique<WorkerPool>(device->target_->fd.get());
+  return device;
+}
+
+absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::Open(IoThread& io_thread) {
+  if (config_.aio != Engine::kAuto) return OpenEngine(config_.aio, io_thread);
+  if (io_thread.uring() != nullptr) return OpenEngine(Engine::kIoUring, io_thread);
+  if (target_->direct) {
+    auto channel = OpenEngine(Engine::kNative, io_thread);
+    if (channel.ok() || !absl::IsFailedPrecondition(channel.status())) return channel;
+    logger_.Log(Severity::kInfo, "%s", Message(channel.status()));
+  }
+  return OpenEngine(Engine::kThreads, io_thread);
+}
+
+absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::OpenEngine(Engine engine,
+                                                                     IoThread& io_thread) {
+  if (engine == Engine::kIoUring && io_thread.uring() == nullptr) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "disk '%s': aio=io_uring needs io_uring, which cannot be used here; use aio=native or "
+        "aio=threads",
+        config_.path));
+  }
+  if (config_.aio == Engine::kAuto && engine != Engine::kIoUring && !said_engine_.exchange(true)) {
+    logger_.Log(Severity::kInfo, "disk '%s': no io_uring here; using aio=%s", config_.path,
+                EngineName(engine));
+  }
+  FileCounters& counters = counters_->Take();
+  engine_.store(engine, std::memory_order_relaxed);
+  auto channel = MakeChannel(engine, io_thread, counters);
+  if (!channel.ok()) counters.taken.store(false, std::memory_order_release);
+  return channel;
+}
+
+absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::MakeChannel(Engine engine,
+                                                                      IoThread& io_thread,
+                                                                      FileCounters& counters) {
+  switch (engine) {
+    case Engine::kIoUring:
+      return UringChannel::Create(io_thread, *target_, counters);
+    case Engine::kNative: {
+      auto channel = AioChannel::Create(io_thread, *target_, counters, *workers_);
+      if (channel.ok()) return channel;
+      return absl::Status(channel.status().code(), absl::StrFormat("disk '%s': %s", config_.path,
+                                                                   Message(channel.status())));
+    }
+    case Engine::kAuto:
+    case Engine::kThreads:
+      break;
+  }
+  RINGSIDE_RETURN_IF_ERROR(workers_->Start());
+  return std::make_unique<ThreadChannel>(io_thread, *target_, counters, *workers_);
+}
+
+BlockStatistics FileDevice::Statistics() const {
+  const Engine engine = engine_.load(std::memory_order_relaxed);
+  return {.engine = engine == Engine::kAuto ? "" : EngineName(engine),
+          .cache = CacheModeName(cache_),
+          .counters = counters_->Sums()};
+}
+
+}  // namespace ringside

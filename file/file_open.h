@@ -1,0 +1,28 @@
+// Opens and locks a disk's file, and finds out what it and its file system can do.
+//
+// Threads: any; used at start only.
+// Errors: as in file_device.h.
+// Spec: statx(2), open(2) under O_EXCL and O_DIRECT.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "file/file_target.h"
+
+namespace ringside {
+
+struct OpenedFile {
+  std::unique_ptr<FileTarget> target;
+  BlockInfo info;
+  CacheMode cache;
+};
+
+absl::StatusOr<OpenedFile> OpenFile(const FileConfig& config, Logger logger);
+
+inline bool IsDirect(CacheMode mode) {
+  return mode == CacheMode::kNone || mode == CacheMode::kDirectsync;
+}
+
+}  // namespace ringside

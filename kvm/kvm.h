@@ -1,0 +1,113 @@
+// The KVM interface, one C++ call an ioctl: /dev/kvm, a virtual machine, a virtual CPU.
+//
+// Threads: a KvmVcpu is used by the thread that sets it up, then by the thread that runs it; the
+// others by the thread that builds the machine, but for interrupt routes, irqfds, ioeventfds and
+// single memory slots, which any thread changes while the machine runs. Errors name the ioctl.
+// Spec: Linux Documentation/virt/kvm/api.rst.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/fd.h"
+#include "devices/guest_memory.h"
+#include "kvm/kvm_api.h"
+
+namespace ringside {
+
+class KvmVm;
+class KvmVcpu;
+
+class Kvm {
+ public:
+  // NotFound or PermissionDenied with what to do about it.
+  static absl::StatusOr<Kvm> Open(const std::string& path = "/dev/kvm");
+
+  // KVM_CHECK_EXTENSION: 0 if absent, else a positive number whose meaning depends.
+  int Extension(int capability) const;
+  int max_vcpus() const;
+  absl::StatusOr<std::vector<kvm_cpuid_entry2>> SupportedCpuid() const;
+  absl::StatusOr<KvmVm> CreateVm() const;
+
+ private:
+  explicit Kvm(UniqueFd fd) : fd_(std::move(fd)) {}
+  UniqueFd fd_;
+};
+
+class KvmVm {
+ public:
+  // In this order: a slot added after the irqchip makes KVM wait for a grace period.
+  absl::Status SetMemory(std::span<const MemoryRegion> regions);
+  // Memory of `size` bytes at the guest's address, in a slot of any number; of 0 bytes: none any
+  // more, and when this returns no vCPU reaches it. Waits for a grace period once vCPUs run.
+  absl::Status SetMemorySlot(uint32_t slot, uint64_t guest_address, std::byte* host, uint64_t size);
+  // Pages that KVM itself needs in guest address space on Intel hosts without "unrestricted guest".
+  absl::Status SetIntelPages(uint64_t tss, uint64_t identity_map);
+  // How long a vCPU that halts is watched at most before it sleeps, instead of kvm.ko's own limit.
+  // FailedPrecondition where that cannot be set.
+  absl::Status SetHaltPoll(absl::Duration limit);
+  // Local APICs, IOAPIC, PICs; and the PIT.
+  absl::Status CreateIrqchip();
+  // Replaces the whole table of what a GSI means: interrupt controllers' pins and MSI messages.
+  absl::Status SetGsiRouting(std::span<const kvm_irq_routing_entry> entries);
+  // Every write to `event` becomes an interrupt of this GSI. What the event holds already is
+  // delivered too, and stays in the event.
+  absl::Status AssignIrqFd(const EventFd& event, uint32_t gsi);
+  // Returns when no interrupt of it is on its way any more.
+  absl::Status DeassignIrqFd(const EventFd& event, uint32_t gsi);
+  // A guest's write of any size and value at `address` signals `event` and goes no further.
+  absl::Status AddIoEventFd(uint64_t address, const EventFd& event);
+  absl::Status RemoveIoEventFd(uint64_t address, const EventFd& event);
+  // `id` is the APIC id. The VM may go before its vCPUs: KVM counts references.
+  absl::StatusOr<KvmVcpu> CreateVcpu(uint32_t id);
+
+ private:
+  friend class Kvm;
+  KvmVm(UniqueFd fd, size_t run_size) : fd_(std::move(fd)), run_size_(run_size) {}
+  UniqueFd fd_;
+  size_t run_size_;  // bytes of a vCPU's kvm_run mapping
+};
+
+class KvmVcpu {
+ public:
+  KvmVcpu(KvmVcpu&& other) noexcept;
+  ~KvmVcpu();
+
+  absl::Status SetCpuid(std::span<const kvm_cpuid_entry2> entries);
+  absl::StatusOr<kvm_sregs> GetSpecialRegisters() const;
+  absl::Status SetSpecialRegisters(const kvm_sregs& registers);
+  absl::StatusOr<kvm_regs> GetRegisters() const;
+  absl::Status SetRegisters(const kvm_regs& registers);
+  // Returns how many were taken: KVM stops at the first it refuses.
+  absl::StatusOr<int> SetMsrs(std::span<const kvm_msr_entry> entries);
+  // The only signal that ends Run early; it stays blocked outside.
+  absl::Status AllowOnly(int signal);
+
+  // What KvmStats reads. Not while Run is under way: it would wait for its end.
+  absl::StatusOr<UniqueFd> OpenStats() const;
+
+  // KVM_RUN. 0 if the guest left with run().exit_reason, else the errno.
+  int Run();
+  kvm_run& run() { return *run_; }
+
+ private:
+  friend class KvmVm;
+  KvmVcpu(UniqueFd fd, kvm_run* run, size_t run_size)
+      : fd_(std::move(fd)), run_(run), run_size_(run_size) {}
+  UniqueFd fd_;
+  kvm_run* run_;
+  size_t run_size_;
+};
+
+// What a machine cannot do without; `doctor` names those that a host lacks.
+struct RequiredCapability {
+  int number;
+  const char* name;
+  const char* purpose;
+};
+std::span<const RequiredCapability> RequiredCapabilities();
+
+}  // namespace ringside

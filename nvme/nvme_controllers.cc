@@ -1,0 +1,82 @@
+#include "nvme/nvme_controllers.h"
+
+#include "base/status.h"
+#include "vfio/vfio_device.h"
+#include "vfio/vfio_user_device.h"
+
+namespace ringside {
+namespace {
+
+const std::string& AddressOrSocket(const NvmeConfig& config) {
+  return config.socket.empty() ? config.address : config.socket;
+}
+
+std::string ControllerName(const NvmeConfig& config) {
+  return (config.socket.empty() ? "nvme://" : "nvme+user://") + AddressOrSocket(config);
+}
+
+}  // namespace
+
+BackendDescription NvmeConfig::Describe() const {
+  BackendDescription description = {
+      .name = absl::StrFormat("%s/%d", ControllerName(*this), namespace_id)};
+  if (socket.empty()) description.pci_devices = {address};
+  return description;
+}
+
+absl::Status NvmeConfig::Announce(const std::string& disk, const BlockContext& context) const {
+  return context.nvme.Announce(disk, *this);
+}
+
+absl::StatusOr<std::unique_ptr<BlockDevice>> NvmeConfig::Open(const BlockContext& context) const {
+  return context.nvme.Open(*this);
+}
+
+absl::Status NvmeControllers::Announce(const std::string& disk, const NvmeConfig& config) {
+  if (config.address.empty() == config.socket.empty()) {
+    return BadInput("%s has PCI address '%s' and socket '%s'; give one of them", disk,
+                    config.address, config.socket);
+  }
+  Controller& controller = controllers_[ControllerName(config)];
+  const std::string name = config.Describe().name;
+  const auto [other, is_first] = controller.disks.try_emplace(config.namespace_id, disk);
+  if (!is_first) {
+    return BadInput("%s and %s are both %s; a namespace can be one disk only", other->second, disk,
+                    name);
+  }
+  const std::optional<absl::Duration> timeout = config.timeout;
+  if (!timeout) return absl::OkStatus();
+  if (*timeout < kMinNvmeTimeout || *timeout > kMaxNvmeTimeout) {
+    return BadInput("disk '%s': a time-out of %s cannot be; give %s to %s", name,
+                    absl::FormatDuration(*timeout), absl::FormatDuration(kMinNvmeTimeout),
+                    absl::FormatDuration(kMaxNvmeTimeout));
+  }
+  if (controller.timeout && *controller.timeout != *timeout) {
+    return BadInput("%s and %s give NVMe controller '%s' time-outs of %s and %s; give one",
+                    controller.timeout_of, disk, AddressOrSocket(config),
+                    absl::FormatDuration(*controller.timeout), absl::FormatDuration(*timeout));
+  }
+  if (!controller.timeout) controller.timeout_of = disk;
+  controller.timeout = timeout;
+  return absl::OkStatus();
+}
+
+NvmeSettings NvmeControllers::SettingsOf(const NvmeConfig& config) const {
+  NvmeSettings settings;
+  settings.timeout = controllers_.at(ControllerName(config)).timeout.value_or(settings.timeout);
+  return settings;
+}
+
+absl::StatusOr<std::unique_ptr<NvmeDevice>> NvmeControllers::Open(const NvmeConfig& config) {
+  std::shared_ptr<NvmeController>& opened = controllers_.at(ControllerName(config)).opened;
+  if (opened == nullptr) {
+    RINGSIDE_ASSIGN_OR_RETURN(auto device, config.socket.empty()
+                                               ? OpenVfioDevice(config.address)
+                                               : OpenVfioUserDevice(config.socket, {.log = log_}));
+    RINGSIDE_ASSIGN_OR_RETURN(opened,
+                              CreateNvmeController(std::move(device), SettingsOf(config), log_));
+  }
+  return NvmeDevice::Create(opened, config);
+}
+
+}  // namespace ringside

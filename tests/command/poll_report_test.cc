@@ -1,0 +1,155 @@
+// What --explain prints, from explanations that are made up.
+#include "command/poll_report.h"
+
+#include <algorithm>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+namespace ringside {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using Json = nlohmann::json;
+
+constexpr int64_t kForever = PollPolicy::kForever;
+
+uint64_t& Waits(WaitExplanation& waiting, WaitReason reason) {
+  return waiting.waits[static_cast<size_t>(reason)];
+}
+
+class PollReportTest : public ::testing::Test {
+ protected:
+  PollReportTest() {
+    statistics_.disks = {
+        {.path = "a\x1b.img",
+         .queues = {{.io_thread = "io0", .reads = 500, .kicks = 100, .batches = 400},
+                    {.io_thread = "io1", .reads = 3, .kicks = 5, .batches = 3}}}};
+    statistics_.io_threads = {{.name = "io0",
+                               .poll = {.kind = PollKind::kCost, .price = 2, .cpu_max = 0.2},
+                               .spins = 1000,
+                               .spin_hits = 900,
+                               .dozes = 20,
+                               .doze_ends = 15,
+                               .preempted = 3,
+                               .sleeps = 334},
+                              {.name = "io1", .poll = {.kind = PollKind::kAlways}}};
+    explanations_ = {{.io_thread = "io0", .poll = {}}, {.io_thread = "io1", .poll = {}}};
+    cost().sleep_cost = {.wake_ns = 4123, .kick_ns = 9000, .cpu_ns = 1900};
+    WaitExplanation& idle = cost().of(Waiting::kIdle);
+    idle.plan = {.doze_ns = 45'600, .spin_ns = 12'345};
+    Waits(idle, WaitReason::kPolicy) = 700;
+    Waits(idle, WaitReason::kGuard) = 12;
+    Waits(idle, WaitReason::kPreempted) = 7;
+    Waits(idle, WaitReason::kCeiling) = 5;
+    Waits(idle, WaitReason::kLearning) = 3;
+    idle.candidates = {{.name = "plain", .plan = {.spin_ns = 9'000}, .cost_ns = 123'456},
+                       {.name = "doze", .plan = idle.plan, .cost_ns = 60'000}};
+    idle.histogram = {{.from_ns = 0, .to_ns = 1000, .weight = 10},
+                      {.from_ns = 32'000, .to_ns = 45'000, .weight = 20.5},
+                      {.from_ns = 45'000, .to_ns = 60'000, .weight = 50},
+                      {.from_ns = 100'000'000, .to_ns = kForever, .weight = 0.5}};
+    idle.regret_ns = -1'500;
+    idle.regret_budget_ns = 300'000;
+    explanations_[1].poll.of(Waiting::kInFlight).plan = {.spin_ns = kForever};
+  }
+  PollExplanation& cost() { return explanations_[0].poll; }
+  std::string Text() const { return PollReportText(statistics_, explanations_); }
+  Json ParsedJson() const { return Json::parse(PollReportJson(statistics_, explanations_)); }
+
+  MachineStatistics statistics_;
+  std::vector<IoThreadExplanation> explanations_;
+};
+
+TEST_F(PollReportTest, TellsWhyInWords) {
+  const std::string bar(50, '#');
+  EXPECT_EQ(
+      Text(),
+      "I/O thread io0: poll=cost,price=2,cpu-max=20%\n"
+      "  a sleep costs 1.9us of CPU time, and 4.12us until the thread runs (9us when a guest "
+      "kicks)\n"
+      "  900 hits, 100 misses, 20 dozes (15 to their end), 334 sleeps; preempted 3 times\n"
+      "  idle: dozes for 45.6us, looks for 12.3us, sleeps\n"
+      "          700 waits as the policy has it\n"
+      "           12 waits by the plain limit, as what was learned had fallen behind it\n"
+      "            7 waits without a look, as another thread needed the processor\n"
+      "            5 waits cut short, as cpu-max was used up\n"
+      "            3 waits before enough was known\n"
+      "    plain    would have cost    123us lately: looks for 9us, sleeps\n"
+      "    doze     would have cost     60us lately: dozes for 45.6us, looks for 12.3us, "
+      "sleeps\n"
+      "    regret -1.5us of 300us\n"
+      "           0 to     1us  12.3% |##########\n"
+      "        32us to    45us  25.3% |#####################\n"
+      "        45us to    60us  61.7% |" +
+          bar +
+          "\n"
+          "    ------------------- 45.6us: the doze ends\n"
+          "    ------------------- 57.9us: the look ends\n"
+          "       100ms to    ever   0.6% |#\n"
+          "  in flight: sleeps at once\n"
+          "  queue 0 of a\\x1b.img: 500 requests in 400 batches, 100 kicks: 75.0% found by "
+          "looking\n"
+          "I/O thread io1: poll=always\n"
+          "  0 hits, 0 misses, 0 dozes (0 to their end), 0 sleeps; preempted 0 times\n"
+          "  idle: sleeps at once\n"
+          "  in flight: looks until something comes\n"
+          "  queue 1 of a\\x1b.img: 3 requests in 3 batches, 5 kicks: 0.0% found by looking\n");
+}
+
+TEST_F(PollReportTest, ALongHistogramStillFitsAScreen) {
+  std::vector<WaitExplanation::Bucket>& histogram = cost().of(Waiting::kIdle).histogram;
+  histogram.clear();
+  for (int i = 0; i < 87; ++i) {
+    histogram.push_back({.from_ns = i * 1000, .to_ns = (i + 1) * 1000, .weight = 1});
+  }
+  const std::string text = Text();
+  EXPECT_EQ(std::ranges::count(text, '|'), 22);
+  EXPECT_THAT(text, HasSubstr("           0 to     4us   4.6% |#####"));
+  EXPECT_THAT(text, HasSubstr("        84us to    87us   3.4% |#####"));
+}
+
+TEST_F(PollReportTest, WithoutALookThereIsNoMark) {
+  cost().of(Waiting::kIdle).plan = {};
+  EXPECT_THAT(Text(), Not(HasSubstr("ends\n")));
+  cost().of(Waiting::kIdle).plan = {.spin_ns = kForever};
+  EXPECT_THAT(Text(), Not(HasSubstr("ends\n")));
+}
+
+TEST_F(PollReportTest, TellsProgramsTheSame) {
+  const Json thread = ParsedJson()["io_threads"][0];
+  EXPECT_EQ(thread["name"], "io0");
+  EXPECT_EQ(thread["poll"], Json::parse(R"({"kind":"cost","price":2.0,"cpu_max":0.2})"));
+  EXPECT_EQ(thread["sleep_cost"], Json::parse(R"({"cpu_ns":1900,"wake_ns":4123,"kick_ns":9000})"));
+  EXPECT_EQ(thread["hits"], 900);
+  EXPECT_EQ(thread["misses"], 100);
+  EXPECT_EQ(thread["dozes"], 20);
+  EXPECT_EQ(thread["doze_ends"], 15);
+  EXPECT_EQ(thread["sleeps"], 334);
+  EXPECT_EQ(thread["preempted"], 3);
+  const Json& idle = thread["idle"];
+  EXPECT_EQ(idle["plan"], Json::parse(R"({"doze_ns":45600,"spin_ns":12345})"));
+  EXPECT_EQ(idle["waits"], Json::parse(R"({"policy":700,"guard":12,"preempted":7,"ceiling":5,)"
+                                       R"("learning":3})"));
+  EXPECT_EQ(idle["candidates"][0],
+            Json::parse(R"({"name":"plain","plan":{"doze_ns":0,"spin_ns":9000},)"
+                        R"("cost_ns":123456.0})"));
+  EXPECT_EQ(idle["regret_ns"], -1500);
+  EXPECT_EQ(idle["regret_budget_ns"], 300'000);
+  ASSERT_EQ(idle["histogram"].size(), 4u);
+  EXPECT_EQ(idle["histogram"][1], Json::parse(R"({"from_ns":32000,"to_ns":45000,"weight":20.5})"));
+  EXPECT_EQ(idle["histogram"][3]["to_ns"], nullptr);
+  EXPECT_EQ(thread["in_flight"]["histogram"], Json::array());
+  const Json& queue = thread["queues"][0];
+  EXPECT_EQ(queue["queue"], 0);
+  EXPECT_EQ(queue["requests"], 500);
+  EXPECT_EQ(queue["batches"], 400);
+  EXPECT_EQ(queue["kicks"], 100);
+  EXPECT_EQ(queue["found_by_looking"], 0.75);
+  EXPECT_EQ(ParsedJson()["io_threads"][1]["in_flight"]["plan"]["spin_ns"], nullptr);
+  EXPECT_EQ(ParsedJson()["io_threads"][1]["queues"][0]["queue"], 1);
+}
+
+}  // namespace
+}  // namespace ringside

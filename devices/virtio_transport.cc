@@ -168,7 +168,9 @@ void VirtioTransport::ResetRegisters() {
   driver_features_ = {};
   config_vector_ = kNoVector;
   config_interrupt_.Connect(nullptr);
-  for (uint16_t i = 0; i < queues_.size(); ++i) queues_[i] = {.size = device_.max_queue_size(i)};
+  for (size_t i = 0; i < queues_.size(); ++i) {
+    queues_[i] = {.size = device_.max_queue_size(static_cast<uint16_t>(i))};
+  }
   for (Port& port : ports_) port.call.Connect(nullptr);
   isr_.store(0, std::memory_order_relaxed);
 }

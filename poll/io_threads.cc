@@ -160,6 +160,7 @@ absl::StatusOr<IoThreads::Handle> IoThreads::StartOne(const IoThreadConfig& conf
 std::vector<std::string> IoThreads::names() const {
   std::vector<std::string> names;
   const MutexLock lock(mutex_);
+  names.reserve(threads_.size());
   for (const Thread& thread : threads_) names.push_back(thread.config.name);
   return names;
 }

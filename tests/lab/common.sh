@@ -68,11 +68,10 @@ finish() {
     exec 3>&-
 }
 
-# start_until TEXT COMMAND...: QEMU's emulation of SVM now and then (once in some 90 boots) enters a
-# guest with the host's own registers, seen in the guest's rip, rsp and cr3 after a hang; the guest
-# then hangs or triple-faults while its kernel starts. So a boot that hangs, crashes or reboots
-# before it prints TEXT is tried three times, and each try is reported. Any other early end is the
-# VMM's own.
+# start_until TEXT COMMAND...: the emulator now and then gives a guest an interrupt twice (see
+# labkit/machine.py), mostly where L1 has several processors; the guest then hangs or triple-faults
+# while its kernel starts. So a boot that hangs, crashes or reboots before it prints TEXT is tried three
+# times, and each try is reported. Any other early end is the VMM's own.
 start_tries=3 start_seconds=45
 start_until() {
     text=$1 started=no

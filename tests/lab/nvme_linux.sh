@@ -34,7 +34,7 @@ ringside_run() {
 # Two queues on two I/O threads are two queue pairs of the controller's; of the kernel's driver, those
 # of the threads' processors.
 two_queues() {
-    ringside_run --cpus 2 --iothread id=a,cpu=0 --iothread id=b,cpu=1 "$@"
+    ringside_run --cpus 2 --iothread id=a,cpu=0 --iothread "id=b,cpu=$(($(nproc) - 1))" "$@"
 }
 
 end_here() { [ $failures = 0 ] || { echo "--- console:"; cat "$work/console"; exit 1; }; }

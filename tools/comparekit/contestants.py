@@ -151,7 +151,8 @@ class Qemu(Contestant):
         number = re.search(r"version (\d+\.\d+)", version)
         polling = f"poll {poll_max_ns / 1000:.3g}us" if poll_max_ns else "no poll"
         self.base_name = f"QEMU {number.group(1) if number else '?'} {aio}"
-        super().__init__(f"{self.base_name} {polling}", words[0], version)
+        program = next((word for word in words if word.endswith(QEMU)), words[0])
+        super().__init__(f"{self.base_name} {polling}", program, version)
         self._words, self._aio, self._poll_max_ns = words, aio, poll_max_ns
 
     def serves(self, target):

@@ -185,7 +185,8 @@ def run_lab(directory, options, machines, progress):
              "/usr/sbin/debugfs", *([] if options.nvme else [f"{data}:{DATA}"]))
     # tsc=reliable: L1 and its guests then read the clock in user mode, as on real hardware. Linux does
     # not trust the emulator's TSC and would take the HPET, a system call and an exit each time.
-    command = [LAB, "--peer-qemu", "--tries", "3", "--timeout", f"{limit_s:.0f}",
+    # Two processors: polling takes one for itself. Guests that the emulator then crashes are repeated.
+    command = [LAB, "--peer-qemu", "--cpus", "2", "--tries", "3", "--timeout", f"{limit_s:.0f}",
                "--kernel-arg", "tsc=reliable", "--get", results,
                *(("--nvme", data) if options.nvme else ()),
                *(word for name in files for word in ("--file", name)), "--",

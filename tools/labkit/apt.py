@@ -14,32 +14,41 @@ USABLE_SUITES = ("bookworm", "trixie", "forky", "stable", "oldstable", "testing"
 
 
 @contextlib.contextmanager
-def private_apt(suite):
-    """Yields a PrivateApt whose lists (some 60 MiB) are there until the context ends."""
+def private_apt(*suites):
+    """Yields a PrivateApt whose lists (some 60 MiB a suite) are there until the context ends. Of two
+    packages of a name the one of the suite named first counts."""
     with temporary_directory(LAB_DIRECTORY / "apt") as directory:
-        yield PrivateApt(suite, directory)
+        yield PrivateApt(suites, directory)
 
 
 class PrivateApt:
-    def __init__(self, suite, directory):
-        self.suite = suite
+    def __init__(self, suites, directory):
+        self.suites = " ".join(suites)
         self._directory = directory
         sources = directory / "lab.sources"
-        sources.write_text(sources_for(suite, system_sources()))
+        sources.write_text(sources_for(self.suites, system_sources()))
         self._options = []
         for option in (f"Dir::Etc::sourcelist={sources}", "Dir::Etc::sourceparts=-",
                        f"Dir::State::lists={directory / 'lists'}",
                        f"Dir::Cache={directory / 'cache'}", "Dir::State::status=/dev/null",
-                       "APT::Architecture=amd64", "Acquire::Languages=none",
-                       "APT::Sandbox::User=root"):
+                       "APT::Architecture=amd64", f"APT::Default-Release={suites[0]}",
+                       "Acquire::Languages=none", "APT::Sandbox::User=root"):
             self._options += ["-o", option]
         for part in ("lists/partial", "cache/archives/partial", "downloads"):
             (directory / part).mkdir(parents=True)
         self._apt("apt-get", "update", "-q")
 
-    def dependencies(self, package):
-        """The names a package depends on."""
-        return re.findall(r"Depends: (\S+)", self._apt("apt-cache", "depends", package))
+    def dependencies(self, *packages):
+        """The names that packages depend on."""
+        return re.findall(r"Depends: (\S+)", self._apt("apt-cache", "depends", *packages))
+
+    def libraries(self, *packages):
+        """The names of the libraries that packages need, and those need, and so on."""
+        found, last = set(), packages
+        while last:
+            last = {name for name in self.dependencies(*last) if re.match("lib|zlib", name)} - found
+            found |= last
+        return found
 
     def names(self, prefix):
         """All package names that begin so."""
@@ -54,7 +63,7 @@ class PrivateApt:
 
     def _apt(self, program, *arguments, cwd=None):
         command = [find_tool(program, "apt"), *self._options, *arguments]
-        return run_tool(command, f"get packages of {self.suite} with {program} {arguments[0]}",
+        return run_tool(command, f"get packages of {self.suites} with {program} {arguments[0]}",
                         cwd=cwd).decode()
 
 
@@ -97,11 +106,12 @@ def _one_line_entry(line):
     return [([match.group(2)], [match.group(3)], signed_by.group(1) if signed_by else "")]
 
 
-def sources_for(suite, entries):
-    """Returns a deb822 source for `suite` on the mirror that serves this system's Debian."""
+def sources_for(wanted, entries):
+    """Returns a deb822 source for suites on the mirror that serves this system's Debian."""
     for usable in USABLE_SUITES:
         for uris, suites, signed_by in entries:
             if usable in suites and uris:
-                stanza = f"Types: deb\nURIs: {' '.join(uris)}\nSuites: {suite}\nComponents: main\n"
+                stanza = (f"Types: deb\nURIs: {' '.join(uris)}\nSuites: {wanted}\n"
+                          "Components: main\n")
                 return stanza + (f"Signed-By: {signed_by}\n" if signed_by else "")
-    raise LabError(f"no Debian entry in /etc/apt, so no mirror to get packages of {suite} from")
+    raise LabError(f"no Debian entry in /etc/apt, so no mirror to get packages of {wanted} from")

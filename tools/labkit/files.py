@@ -35,6 +35,11 @@ class FileSet:
             raise LabError(f"file '{host_path}' does not exist or is not a regular file: "
                            "check the path given to the lab")
 
+    def add_alone(self, host_path, lab_path):
+        """Adds a file, and of a program not the libraries."""
+        _check_name(lab_path)
+        self._add_file(host_path, lab_path)
+
     def add_mentioned(self, argument):
         """Adds the files an argument names, also as in --disk=FILE or path=FILE,readonly=on.
 

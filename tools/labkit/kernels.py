@@ -109,7 +109,7 @@ def _package_name(apt, version):
         pattern = re.escape(prefix) + r"[.\d]*\+[\w.+]*-cloud-amd64"
         names = [name for name in apt.names(prefix) if re.fullmatch(pattern, name)]
     if not names:
-        raise LabError(f"suite {apt.suite} has no cloud kernel {version}: put bzImage, vmlinux and "
+        raise LabError(f"suite {apt.suites} has no cloud kernel {version}: put bzImage, vmlinux and "
                        f"modules/RELEASE/ into {KERNELS_DIRECTORY / version} by hand")
     return max(names, key=lambda name: [int(number) for number in re.findall(r"\d+", name)])
 

@@ -290,7 +290,14 @@ class Machine:
 
 
 def qemu_arguments(options, kernel, initramfs, image):
-    """Returns QEMU's command line, except for the ports."""
+    """Returns QEMU's command line, except for the ports.
+
+    With one processor in L1 its guests are sound. TCG's VMRUN leaves the vector that it has injected
+    behind as one to be delivered; if the processor is then made to leave its loop for any reason but
+    an interrupt, the guest gets the same interrupt once more, also where it has interrupts disabled.
+    Only other processors give it such a reason: they ask it to wait while they run an instruction
+    alone. docs/decisions.md has the counts.
+    """
     return [
         *qemu_command(), "-name", "lab",
         "-M", "q35,kernel-irqchip=split", "-accel", "tcg,thread=multi",

@@ -29,19 +29,6 @@ Config& In(DiskConfig& disk) {
   return *disk.backend.As<Config>();
 }
 
-// The enumerator among `choices` whose name is `value`.
-template <typename Enum, size_t kCount>
-absl::StatusOr<Enum> Choose(const char* key, const std::string& value,
-                            const std::array<Enum, kCount>& choices, const char* (*name_of)(Enum)) {
-  std::vector<std::string> names;
-  for (const Enum choice : choices) {
-    names.emplace_back(name_of(choice));
-    if (names.back() == value) return choice;
-  }
-  return BadInput("--disk %s='%s' is unknown; did you mean '%s'?", key, value,
-                  Nearest(value, names));
-}
-
 absl::Status SetSwitch(bool& is_on, const char* key, const std::string& value) {
   if (value != "on" && value != "off") {
     return BadInput("--disk %s='%s' is unknown; give on or off", key, value);
@@ -68,14 +55,15 @@ absl::Status SetCache(DiskConfig& disk, const std::string& value) {
   constexpr std::array kModes = {CacheMode::kNone, CacheMode::kWriteback, CacheMode::kWritethrough,
                                  CacheMode::kDirectsync, CacheMode::kUnsafe};
   RINGSIDE_ASSIGN_OR_RETURN(In<FileConfig>(disk).cache,
-                            Choose("cache", value, kModes, CacheModeName));
+                            Choose("--disk cache", value, kModes, CacheModeName));
   return absl::OkStatus();
 }
 
 absl::Status SetAio(DiskConfig& disk, const std::string& value) {
   constexpr std::array kEngines = {Engine::kAuto, Engine::kIoUring, Engine::kNative,
                                    Engine::kThreads};
-  RINGSIDE_ASSIGN_OR_RETURN(In<FileConfig>(disk).aio, Choose("aio", value, kEngines, EngineName));
+  RINGSIDE_ASSIGN_OR_RETURN(In<FileConfig>(disk).aio,
+                            Choose("--disk aio", value, kEngines, EngineName));
   return absl::OkStatus();
 }
 

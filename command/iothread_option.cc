@@ -23,16 +23,11 @@ absl::Status SetId(IoThreadConfig& config, const std::string& value) {
 }
 
 absl::Status SetPoll(IoThreadConfig& config, const std::string& value) {
-  std::vector<std::string> names;
-  for (const PollKind kind : {PollKind::kNever, PollKind::kAlways, PollKind::kFixed,
-                              PollKind::kGrowShrink, PollKind::kWeighted, PollKind::kCost}) {
-    names.emplace_back(PollKindName(kind));
-    if (names.back() != value) continue;
-    config.tuning.poll.kind = kind;
-    return absl::OkStatus();
-  }
-  return BadInput("--iothread poll='%s' is unknown; did you mean '%s'?", value,
-                  Nearest(value, names));
+  constexpr std::array kKinds = {PollKind::kNever,      PollKind::kAlways,   PollKind::kFixed,
+                                 PollKind::kGrowShrink, PollKind::kWeighted, PollKind::kCost};
+  RINGSIDE_ASSIGN_OR_RETURN(config.tuning.poll.kind,
+                            Choose("--iothread poll", value, kKinds, PollKindName));
+  return absl::OkStatus();
 }
 
 absl::Status SetMax(IoThreadConfig& config, const std::string& value) {
@@ -93,22 +88,24 @@ absl::Status SetCpuMax(IoThreadConfig& config, const std::string& value) {
 }
 
 absl::Status SetSignal(IoThreadConfig& config, const std::string& value) {
-  for (const Signalling signalling : {Signalling::kEarly, Signalling::kBatched}) {
-    if (value != SignallingName(signalling)) continue;
-    config.tuning.signalling = signalling;
-    return absl::OkStatus();
+  constexpr std::array kWhen = {Signalling::kEarly, Signalling::kBatched};
+  const auto signalling = ByName(value, kWhen, SignallingName);
+  if (!signalling) {
+    return BadInput("--iothread signal='%s' is unknown; give early or batched", value);
   }
-  return BadInput("--iothread signal='%s' is unknown; give early or batched", value);
+  config.tuning.signalling = *signalling;
+  return absl::OkStatus();
 }
 
 absl::Status SetWaiter(IoThreadConfig& config, const std::string& value) {
   using Waiter = IoThreadConfig::Waiter;
-  for (const Waiter waiter : {Waiter::kAuto, Waiter::kUring, Waiter::kEpoll}) {
-    if (value != WaiterName(waiter)) continue;
-    config.waiter = waiter;
-    return absl::OkStatus();
+  constexpr std::array kWaiters = {Waiter::kAuto, Waiter::kUring, Waiter::kEpoll};
+  const auto waiter = ByName(value, kWaiters, WaiterName);
+  if (!waiter) {
+    return BadInput("--iothread waiter='%s' is unknown; give auto, io_uring or epoll", value);
   }
-  return BadInput("--iothread waiter='%s' is unknown; give auto, io_uring or epoll", value);
+  config.waiter = *waiter;
+  return absl::OkStatus();
 }
 
 absl::Status SetCpu(IoThreadConfig& config, const std::string& value) {

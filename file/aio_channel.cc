@@ -97,7 +97,7 @@ void AioChannel::Prepare(Op& op) {
   control.aio_rw_flags = static_cast<decltype(control.aio_rw_flags)>(step.flags);
 }
 
-void AioChannel::SubmitWaiting() {
+void AioChannel::HandOverWaiting() {
   std::array<iocb*, kBatch> batch;
   while (!waiting_.empty() && in_flight_ < kMaxInFlight) {
     if (waiting_.front()->request().recalled()) {

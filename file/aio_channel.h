@@ -69,7 +69,7 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
   void StepDone(FileOp& op, int64_t result) override { FileChannel::StepDone(op, result); }
 
   void Prepare(Op& op);
-  void SubmitWaiting();
+  void HandOverWaiting();
   bool Refused(int error);
   bool HasCompletions();
   void Reap();
@@ -85,7 +85,7 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
   FileOpQueue waiting_;
   WorkerClient workers_;
   Completions completions_;
-  HookTo<AioChannel, &AioChannel::SubmitWaiting> submit_{*this};
+  HookTo<AioChannel, &AioChannel::HandOverWaiting> submit_{*this};
 };
 
 }  // namespace ringside

@@ -16,9 +16,7 @@ FileChannel::FileChannel(IoThread& io_thread, FileTarget& target, FileCounters& 
       inline_server_(target, counters) {}
 
 void FileChannel::Submit(BlockRequest& request) {
-  if (target().inline_io == InlineIo::kNever || !inline_server_.Takes(request)) {
-    return SubmitToEngine(request);
-  }
+  if (!inline_server_.Takes(request)) return SubmitToEngine(request);
   to_serve_.Push(request);
   io_thread_.AtHandOver(serve_);
 }

@@ -24,7 +24,7 @@ long Transfer(int fd, bool read, std::span<const iovec> vectors, uint64_t offset
 
 }  // namespace
 
-bool InlineServer::Takes(bool write, bool durable) const {
+bool InlineServer::MayServe(bool write, bool durable) const {
   switch (target_.inline_io) {
     case InlineIo::kNever:
       return false;
@@ -38,9 +38,9 @@ bool InlineServer::Takes(bool write, bool durable) const {
   return false;
 }
 
-bool InlineServer::Takes(const BlockRequest& request) const {
+bool InlineServer::MayServe(const BlockRequest& request) const {
   const bool write = request.op == BlockOp::kWrite;
-  if ((!write && request.op != BlockOp::kRead) || !Takes(write, request.durable)) return false;
+  if ((!write && request.op != BlockOp::kRead) || !MayServe(write, request.durable)) return false;
   if (request.segments.size() > kMostSegments) return false;
   const uint64_t total = TotalLength(request.segments);
   return total != 0 && total <= kMostBytes && total <= target_.size &&
@@ -72,7 +72,7 @@ uint64_t InlineServer::Serve(BlockRequest& request) {
 
 int64_t InlineServer::Perform(const FileStep& step) {
   const bool write = step.kind == FileStep::Kind::kWrite;
-  if (!Takes(write, step.flags != 0) || Skips()) return kNotHere;
+  if (!MayServe(write, step.flags != 0) || Skips()) return kNotHere;
   const int64_t result = Try(!write, {step.vectors, step.vector_count}, step.offset);
   if (result == -EAGAIN || result == -EOPNOTSUPP) {
     Missed();

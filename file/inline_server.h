@@ -34,7 +34,9 @@ class InlineServer {
   InlineServer(FileTarget& target, FileCounters& counters) : target_(target), counters_(counters) {}
 
   // Whether to try.
-  bool Takes(const BlockRequest& request) const;
+  bool Takes(const BlockRequest& request) const {
+    return target_.inline_io != InlineIo::kNever && MayServe(request);
+  }
   // How many bytes were transferred: all, with result 0, or none. Only of what Takes has taken.
   uint64_t Serve(BlockRequest& request);
   // The result of a transfer's step, or kNotHere: it is the engine's to do.
@@ -42,7 +44,8 @@ class InlineServer {
   int64_t Perform(const FileStep& step);
 
  private:
-  bool Takes(bool write, bool durable) const;
+  bool MayServe(const BlockRequest& request) const;
+  bool MayServe(bool write, bool durable) const;
   int64_t Try(bool read, std::span<const iovec> vectors, uint64_t offset);
   bool Skips();
   void Missed();

@@ -196,7 +196,7 @@ absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command, absl::Duratio
   next_id_ = static_cast<uint16_t>((next_id_ + 1) % kEventId);
   command.id = next_id_;
   ring_.Push(command);
-  ring_.Submit();
+  ring_.RingDoorbell();
   const int64_t end_ns = MonotonicNs() + absl::ToInt64Nanoseconds(limit);
   while (true) {
     nvme::CompletionEnd end;
@@ -247,7 +247,7 @@ void NvmeAdmin::Poll() {
 void NvmeAdmin::AskForEvent(std::function<void(uint32_t)> heard) {
   heard_ = std::move(heard);
   ring_.Push({.opcode = static_cast<uint8_t>(nvme::AdminOp::kAsyncEvent), .id = kEventId});
-  ring_.Submit();
+  ring_.RingDoorbell();
 }
 
 absl::StatusOr<std::span<const std::byte>> NvmeAdmin::Identify(uint32_t what, uint32_t nsid) {

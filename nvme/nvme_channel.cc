@@ -98,7 +98,7 @@ inline void NvmeChannel::SendNow(Slot& slot) {
 
 void NvmeChannel::RingDoorbell() {
   if (frozen_ || failed_) return;
-  if (ring_.Submit()) counters_.doorbells.Add();
+  if (ring_.RingDoorbell()) counters_.doorbells.Add();
   // No fence: see NvmeController::Rest.
   if (watch_.asleep.load(std::memory_order_relaxed)) [[unlikely]] {
     queue_.parts().control.Signal();

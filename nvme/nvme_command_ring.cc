@@ -72,7 +72,7 @@ void NvmeCommandRing::CancelAll() {
 }
 
 // What has completed meanwhile comes along.
-bool NvmeCommandRing::Submit(Counter& enters) {
+bool NvmeCommandRing::Enter(Counter& enters) {
   if (io_uring_sq_ready(&ring_) == 0) return true;
   enters.Add();
   io_uring_submit_and_get_events(&ring_);

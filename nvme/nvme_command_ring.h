@@ -38,7 +38,7 @@ class NvmeCommandRing {
   static constexpr uint64_t kCancelling = 0;
 
   // One system call if anything was pushed. Whether that has taken it all.
-  bool Submit(Counter& enters);
+  bool Enter(Counter& enters);
 
   // A look at memory: whether Reap would find something.
   bool HasCompletions() const { return io_uring_cq_ready(&ring_) != 0 || KernelHoldsCompletions(); }

@@ -148,7 +148,7 @@ void NvmePassthroughChannel::Send(Slot& slot) {
   ++slot.sends;
   counters_.commands.Add();
   ring_->Push(slot.operation, slot.command, reinterpret_cast<uint64_t>(&slot));
-  io_thread_.AtHandOver(submit_hook_);
+  io_thread_.AtHandOver(hand_over_hook_);
 }
 
 void NvmePassthroughChannel::Cancel() {
@@ -160,7 +160,7 @@ void NvmePassthroughChannel::Cancel() {
     slot.next_free = std::exchange(withdrawn_, &slot);
   });
   ring_->CancelAll();
-  io_thread_.AtHandOver(submit_hook_);
+  io_thread_.AtHandOver(hand_over_hook_);
   io_thread_.AtPublish(withdrawn_hook_);
 }
 
@@ -174,7 +174,7 @@ void NvmePassthroughChannel::FinishWithdrawn() {
 
 void NvmePassthroughChannel::PassOn() {
   // What the kernel has no room for is tried again in the next turn.
-  if (!ring_->Submit(counters_.enters)) io_thread_.AtHandOver(submit_hook_);
+  if (!ring_->Enter(counters_.enters)) io_thread_.AtHandOver(hand_over_hook_);
 }
 
 void NvmePassthroughChannel::Reap() {

@@ -113,7 +113,7 @@ class NvmePassthroughChannel final
   std::unique_ptr<NvmeCommandRing> ring_;
   OpMemory memory_;
   Completions completions_{*this, wake_.fd()};
-  HookTo<NvmePassthroughChannel, &NvmePassthroughChannel::PassOn> submit_hook_{*this};
+  HookTo<NvmePassthroughChannel, &NvmePassthroughChannel::PassOn> hand_over_hook_{*this};
   HookTo<NvmePassthroughChannel, &NvmePassthroughChannel::FinishWithdrawn> withdrawn_hook_{*this};
   Slot* withdrawn_ = nullptr;  // by Cancel; still to be answered
   std::array<Slot, kSlots> slots_;

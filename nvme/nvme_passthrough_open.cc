@@ -223,7 +223,7 @@ absl::Status Opening::TryCommand() const {
   command.data_len = opened_.ns.block_size;
   Counter enters;
   ring->Push(NVME_URING_CMD_IO, command, 0);
-  ring->Submit(enters);
+  ring->Enter(enters);
   pollfd wait = {.fd = wake.fd(), .events = POLLIN, .revents = 0};
   if (!ring->HasCompletions()) poll(&wait, 1, kPatienceMs);
   std::optional<int32_t> result;

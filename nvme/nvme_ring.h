@@ -96,7 +96,7 @@ class NvmeRing {
     tail_ = Next(tail_);
   }
   // Whether a register was written.
-  bool Submit() { return parts_.submission_doorbell.Set(tail_); }
+  bool RingDoorbell() { return parts_.submission_doorbell.Set(tail_); }
 
   bool HasCompletion() const { return IsNew(parts_.completions[head_]); }
   // The next one, if there is one. Each field is read once: the memory is also the controller's,

@@ -235,7 +235,7 @@ TEST(NvmeCommandRingTest, MayAskForTheEndOfCommands) {
   (*ring)->Withdraw([&](uint64_t data) { withdrawn.push_back(data); });
   EXPECT_EQ(withdrawn, (std::vector<uint64_t>{2, 1}));
   (*ring)->CancelAll();
-  EXPECT_TRUE((*ring)->Submit(enters));
+  EXPECT_TRUE((*ring)->Enter(enters));
   int results = 0;
   (*ring)->Reap(enters, [&](uint64_t data, int32_t result) {
     ++results;

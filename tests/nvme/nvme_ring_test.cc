@@ -40,7 +40,7 @@ TEST_F(NvmeRingTest, ABatchWritesTheDoorbellOnce) {
   ring.Push({.id = 1});
   ring.Push({.id = 2});
   EXPECT_EQ(registers_[0], 0);
-  EXPECT_TRUE(ring.Submit());
+  EXPECT_TRUE(ring.RingDoorbell());
   EXPECT_EQ(registers_[0], 2);
   EXPECT_EQ(submissions_[1].id, 2);
 }
@@ -48,12 +48,12 @@ TEST_F(NvmeRingTest, ABatchWritesTheDoorbellOnce) {
 // What QEMU's b002acacc1 mends: real controllers take the same value again for an error and stop.
 TEST_F(NvmeRingTest, ADoorbellIsNeverWrittenTheSameValueAgain) {
   NvmeRing ring = Ring();
-  EXPECT_FALSE(ring.Submit());
+  EXPECT_FALSE(ring.RingDoorbell());
   EXPECT_FALSE(ring.Acknowledge());
   ring.Push({});
-  EXPECT_TRUE(ring.Submit());
+  EXPECT_TRUE(ring.RingDoorbell());
   registers_[0] = 0xffff;
-  EXPECT_FALSE(ring.Submit());
+  EXPECT_FALSE(ring.RingDoorbell());
   EXPECT_EQ(registers_[0], 0xffff);
   Answer(0, true);
   nvme::CompletionEnd end;
@@ -84,7 +84,7 @@ TEST_F(NvmeRingTest, TheTailWraps) {
   NvmeRing ring = Ring();
   for (uint16_t i = 0; i < 3 * kEntries; ++i) {
     ring.Push({.id = i});
-    ring.Submit();
+    ring.RingDoorbell();
     EXPECT_EQ(registers_[0], (i + 1) % kEntries);
     EXPECT_EQ(submissions_[i % kEntries].id, i);
   }
@@ -93,7 +93,7 @@ TEST_F(NvmeRingTest, TheTailWraps) {
 TEST_F(NvmeRingTest, ARestartForgetsWhatWasThere) {
   NvmeRing ring = Ring();
   ring.Push({});
-  ring.Submit();
+  ring.RingDoorbell();
   Answer(0, true);
   nvme::CompletionEnd end;
   EXPECT_TRUE(ring.Pop(end));
@@ -101,35 +101,35 @@ TEST_F(NvmeRingTest, ARestartForgetsWhatWasThere) {
   ring.Acknowledge();
   ring.Restart();
   EXPECT_FALSE(ring.HasCompletion());
-  EXPECT_FALSE(ring.Submit());
+  EXPECT_FALSE(ring.RingDoorbell());
   ring.Push({});
-  EXPECT_TRUE(ring.Submit());
+  EXPECT_TRUE(ring.RingDoorbell());
   EXPECT_EQ(registers_[0], 1);
 }
 
 TEST_F(NvmeRingTest, AShadowStandsInForTheRegister) {
   NvmeRing ring = Ring(true);
   ring.Push({});
-  EXPECT_TRUE(ring.Submit());  // the controller asks for it at 0
+  EXPECT_TRUE(ring.RingDoorbell());  // the controller asks for it at 0
   ring.Push({});
-  EXPECT_FALSE(ring.Submit());
+  EXPECT_FALSE(ring.RingDoorbell());
   EXPECT_EQ(shadows_[0], 2);
   EXPECT_EQ(registers_[0], 1);
   // It has taken both and goes to rest.
   events_[0] = 2;
   ring.Push({});
-  EXPECT_TRUE(ring.Submit());
+  EXPECT_TRUE(ring.RingDoorbell());
   EXPECT_EQ(registers_[0], 3);
 }
 
 TEST_F(NvmeRingTest, AShadowsEventIsPassedAcrossTheEndOfTheRing) {
   NvmeRing ring = Ring(true);
   for (int i = 0; i < 3; ++i) ring.Push({});
-  ring.Submit();
+  ring.RingDoorbell();
   events_[0] = 3;
   ring.Push({});
   ring.Push({});
-  EXPECT_TRUE(ring.Submit());
+  EXPECT_TRUE(ring.RingDoorbell());
   EXPECT_EQ(registers_[0], 1);
 }
 

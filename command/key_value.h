@@ -40,6 +40,7 @@ absl::StatusOr<Enum> Choose(const char* name, const std::string& value,
                             const std::array<Enum, kCount>& choices, const char* (*name_of)(Enum)) {
   if (const auto chosen = ByName(value, choices, name_of)) return *chosen;
   std::vector<std::string> names;
+  names.reserve(kCount);
   for (const Enum choice : choices) names.emplace_back(name_of(choice));
   return BadInput("%s='%s' is unknown; did you mean '%s'?", name, value, Nearest(value, names));
 }

@@ -62,6 +62,10 @@ class CeilingDevice final : public VirtioDevice {
   void Activate(uint64_t features, std::span<const QueueSetup> queues,
                 VirtioEvents& events) override;
   void Reset(Task& done) override;
+  // It is never paused: its guest is all that its process has.
+  void Pause(Task& done) override { done.Run(); }
+  void Resume() override {}
+  uint16_t Position(uint16_t) const override { return 0; }
 
  private:
   static constexpr uint16_t kQueueSize = 256;

@@ -13,7 +13,8 @@ IoThread& QueueLife::io_thread() const {
 
 bool QueueLife::Needs(const IoThread& io_thread) const {
   const MutexLock lock(mutex_);
-  return io_thread_ == &io_thread || to_ == &io_thread || (to_ != nullptr && origin_ == &io_thread);
+  return io_thread_ == &io_thread || worker_on_ == &io_thread || to_ == &io_thread ||
+         (step_ == Step::kArriving && origin_ == &io_thread);
 }
 
 QueueWorker::Parts QueueLife::PartsOn(IoThread& io_thread) {
@@ -33,7 +34,9 @@ void QueueLife::Start(uint64_t features, const QueueSetup& setup, VirtioEvents& 
   events_ = &events;
   const MutexLock lock(mutex_);
   state_ = State::kUp;
-  io_thread_->Post(start_);
+  start_is_held_ = paused_;
+  step_ = paused_ ? Step::kResting : Step::kServing;
+  if (!paused_) io_thread_->Post(start_);
 }
 
 void QueueLife::StartHere() {
@@ -41,17 +44,24 @@ void QueueLife::StartHere() {
   if (const absl::Status status = owner_.Prepare(here); !status.ok()) {
     return events_->NeedsReset(Message(status));
   }
-  worker_ = owner_.NewWorker(shared_.index, PartsOn(here), setup_, features_);
+  SetWorker(owner_.NewWorker(shared_.index, PartsOn(here), setup_, features_));
   if (const absl::Status status = here.Attach(*worker_, Phase::kTake); !status.ok()) {
-    worker_ = nullptr;
+    SetWorker(nullptr);
     events_->NeedsReset(Message(status));
   }
+}
+
+void QueueLife::SetWorker(std::unique_ptr<QueueWorker> worker) {
+  worker_ = std::move(worker);
+  const MutexLock lock(mutex_);
+  worker_on_ = worker_ != nullptr ? &worker_->io_thread() : nullptr;
 }
 
 void QueueLife::Stop() {
   const MutexLock lock(mutex_);
   if (state_ != State::kUp) return;
   state_ = State::kStopping;
+  start_is_held_ = false;
   io_thread_->Post(stop_);
 }
 
@@ -71,17 +81,18 @@ void QueueLife::WhenIdle() {
   if (stopped_) {
     Down();
   } else {
-    HandOver();
+    Left();
   }
 }
 
 void QueueLife::Down() {
-  worker_ = nullptr;
+  SetWorker(nullptr);
   stopped_ = false;
   MoveDone done;
   {
     const MutexLock lock(mutex_);
     state_ = State::kDown;
+    ReportRest();
     if (prepared_) {
       io_thread_ = to_;
       done = TakeMove();
@@ -89,6 +100,96 @@ void QueueLife::Down() {
   }
   if (done) done(absl::OkStatus());
   owner_.QueueIsDown();
+}
+
+// Leaving a thread, for another or for a rest.
+
+void QueueLife::BeginToLeave() {
+  step_ = Step::kLeaving;
+  io_thread_->Post(leave_);
+}
+
+void QueueLife::Leave() {
+  IoThread& here = io_thread();
+  if (worker_ != nullptr) {
+    bool moves;
+    {
+      const MutexLock lock(mutex_);
+      moves = prepared_;
+    }
+    here.Detach(*worker_);
+    moves ? worker_->Leave() : worker_->Drain();
+    if (!worker_->idle()) return;  // its last completion queues the hook
+  }
+  // Behind what it has answered in this turn and not shown yet.
+  here.AtPublish(idle_hook_);
+}
+
+void QueueLife::Left() {
+  const MutexLock lock(mutex_);
+  // StopHere is in this thread's mailbox, or it was called back: Arrive is.
+  if (state_ == State::kStopping || step_ != Step::kLeaving) return;
+  if (prepared_) {
+    // Before any rest, as what was recalled is not at its end.
+    handed_over_ = true;
+    return BeginToArrive(*to_);
+  }
+  step_ = Step::kResting;
+  ReportRest();
+}
+
+void QueueLife::BeginToArrive(IoThread& at) {
+  step_ = Step::kArriving;
+  origin_ = worker_on_ != nullptr ? worker_on_ : io_thread_;
+  io_thread_ = &at;
+  refused_ = absl::OkStatus();
+  io_thread_->Post(arrive_);
+}
+
+void QueueLife::Arrive() {
+  IoThread& here = io_thread();
+  if (worker_ != nullptr) {
+    if (&worker_->io_thread() == &here) {
+      worker_->GoOn();
+    } else {
+      SetWorker(owner_.NextWorker(shared_.index, PartsOn(here), *worker_));
+    }
+    const absl::Status status = here.Attach(*worker_, Phase::kTake);
+    if (!status.ok() && TurnBack(status)) return;
+    if (status.ok()) {
+      worker_->Resume();
+    } else {
+      events_->NeedsReset(Message(status));
+    }
+  }
+  EndArrival();
+}
+
+// Whether it does, from a thread that could not watch it.
+bool QueueLife::TurnBack(const absl::Status& refused) {
+  const MutexLock lock(mutex_);
+  // Not if that is here, nor if StopHere is in this thread's mailbox.
+  if (io_thread_ == origin_ || state_ == State::kStopping) return false;
+  refused_ = refused;
+  io_thread_ = origin_;
+  io_thread_->Post(arrive_);
+  return true;
+}
+
+void QueueLife::EndArrival() {
+  MoveDone done;
+  bool leaves = false;
+  {
+    const MutexLock lock(mutex_);
+    if (std::exchange(handed_over_, false)) done = TakeMove();
+    if (state_ == State::kUp) {
+      // What came meanwhile: a rest, or a move that was prepared.
+      leaves = paused_ || prepared_;
+      step_ = leaves ? Step::kLeaving : Step::kServing;
+    }
+  }
+  if (done) done(refused_);
+  if (leaves) Leave();
 }
 
 // Moving.
@@ -120,63 +221,15 @@ void QueueLife::PrepareMove() {
   {
     const MutexLock lock(mutex_);
     prepared_ = true;
-    switch (state_) {
-      case State::kUp:
-        io_thread_->Post(leave_);
-        return;
-      case State::kStopping:
-        return;  // Down ends the move
-      case State::kDown:
-        io_thread_ = to;
-        done = TakeMove();
+    if (state_ == State::kStopping) return;  // Down ends the move
+    if (state_ == State::kUp && step_ != Step::kResting) {
+      if (step_ == Step::kServing) BeginToLeave();
+      return;  // otherwise Left or EndArrival goes on with it
     }
+    io_thread_ = to;
+    done = TakeMove();
   }
   done(absl::OkStatus());
-}
-
-void QueueLife::Leave() {
-  IoThread& here = io_thread();
-  if (worker_ != nullptr) {
-    here.Detach(*worker_);
-    worker_->Leave();
-    if (!worker_->idle()) return;  // its last completion queues the hook
-  }
-  // Behind what it has answered in this turn and not shown yet.
-  here.AtPublish(idle_hook_);
-}
-
-void QueueLife::HandOver() {
-  const MutexLock lock(mutex_);
-  if (state_ == State::kStopping) return;  // StopHere is in this thread's mailbox
-  origin_ = std::exchange(io_thread_, to_);
-  refused_ = absl::OkStatus();
-  io_thread_->Post(arrive_);
-}
-
-void QueueLife::Arrive() {
-  IoThread& here = io_thread();
-  if (worker_ != nullptr) {
-    worker_ = owner_.NextWorker(shared_.index, PartsOn(here), *worker_);
-    const absl::Status status = here.Attach(*worker_, Phase::kTake);
-    if (!status.ok() && TurnBack(status)) return;
-    if (status.ok()) {
-      worker_->Resume();
-    } else {
-      events_->NeedsReset(Message(status));
-    }
-  }
-  EndMove(refused_);
-}
-
-// Whether it does, from a thread that could not watch it.
-bool QueueLife::TurnBack(const absl::Status& refused) {
-  const MutexLock lock(mutex_);
-  // Not if that is here, nor if StopHere is in this thread's mailbox.
-  if (io_thread_ == origin_ || state_ == State::kStopping) return false;
-  refused_ = refused;
-  io_thread_ = origin_;
-  io_thread_->Post(arrive_);
-  return true;
 }
 
 void QueueLife::EndMove(const absl::Status& status) {
@@ -192,6 +245,38 @@ QueueLife::MoveDone QueueLife::TakeMove() {
   to_ = nullptr;
   prepared_ = false;
   return std::exchange(move_done_, nullptr);
+}
+
+// Resting.
+
+void QueueLife::Pause() {
+  const MutexLock lock(mutex_);
+  paused_ = rest_awaited_ = true;
+  if (state_ == State::kDown) return ReportRest();
+  // One that leaves already, arrives or stops comes to it by itself.
+  if (state_ == State::kUp && step_ == Step::kServing) BeginToLeave();
+}
+
+void QueueLife::Resume() {
+  const MutexLock lock(mutex_);
+  paused_ = false;
+  ReportRest();
+  if (state_ != State::kUp) return;
+  if (std::exchange(start_is_held_, false)) {
+    step_ = Step::kServing;
+    io_thread_->Post(start_);
+  } else if (step_ == Step::kResting || (step_ == Step::kLeaving && !prepared_)) {
+    BeginToArrive(*io_thread_);  // behind Leave, if that has not run yet
+  }
+}
+
+void QueueLife::ReportRest() {
+  if (std::exchange(rest_awaited_, false)) owner_.QueueRests();
+}
+
+uint16_t QueueLife::position() const {
+  const MutexLock lock(mutex_);
+  return worker_ != nullptr ? worker_->position() : setup_.next;
 }
 
 }  // namespace ringside

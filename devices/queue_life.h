@@ -1,16 +1,21 @@
-// A queue of a virtio device over the device's life: which I/O thread serves it, and its way from
-// one to another, also in the middle of I/O. The same for all devices.
+// A queue of a virtio device over the device's life: which I/O thread serves it, its way from one to
+// another, also in the middle of I/O, and its rests. The same for all devices.
 //
 // A move: the new thread gets ready; the old one takes nothing more, recalls what is under way,
 // shows what completes all the same, and hands over when nothing is in flight; the new one begins
 // anew what was recalled, and goes on where the ring was. What the guest made available meanwhile
 // is found by the look that every source gets in the turn it is attached in.
 //
+// A rest: the thread takes nothing more, and what is under way goes on to its end and is shown; then
+// nothing is in flight, and the queue is one number, its position in the ring. After it the queue is
+// attached again, which brings the same look: a driver that has kicked once, for an entry that nobody
+// has taken, will not kick again (VIRTIO 1.2, section 2.7.10).
+//
 // Each step is a task on the thread it concerns. Which step may follow is decided under the lock,
 // and posted under it: so tasks reach a thread in the order of the decisions, and a reset finds the
 // queue on the thread it is posted to.
 //
-// Threads: Start, Stop, MoveTo, io_thread and Needs from any; Start and Stop one at a time.
+// Threads: all from any; Start and Stop one at a time, and so are Pause and Resume, in turns.
 // Ownership: the owner, what Shared refers to and the I/O threads outlive it; it is stopped and not
 // moving when it goes.
 #pragma once
@@ -40,6 +45,9 @@ class QueueLife {
     // On an I/O thread, once for each Start, when what Stop began is done. Nothing of the queue is
     // touched afterwards.
     virtual void QueueIsDown() = 0;
+    // On any thread, with this queue's lock held, once for each Pause: the queue is at rest or down,
+    // or Resume has come first.
+    virtual void QueueRests() = 0;
 
    protected:
     ~Owner() = default;
@@ -66,6 +74,14 @@ class QueueLife {
   // was.
   void MoveTo(IoThread& to, MoveDone done);
 
+  // Brings the queue to rest, or keeps one that is down from being served. What is in flight is
+  // waited for, however long it takes.
+  void Pause();
+  // The end of the rest, or of the way there.
+  void Resume();
+  // Of a queue at rest: its next entry in both rings, that is QueueSetup::next.
+  uint16_t position() const;
+
   // The one that serves it now, or would if it were started.
   IoThread& io_thread() const;
   // Whether it is served there, or on its way to or from there.
@@ -73,6 +89,13 @@ class QueueLife {
 
  private:
   enum class State { kDown, kUp, kStopping };
+  // Of one that is up.
+  enum class Step {
+    kServing,   // or about to start
+    kLeaving,   // the thread takes nothing more; Left is to come
+    kResting,   // no step of it is under way
+    kArriving,  // Arrive is to come
+  };
 
   QueueWorker::Parts PartsOn(IoThread& io_thread);
   // Tasks.
@@ -84,10 +107,15 @@ class QueueLife {
   // A hook.
   void WhenIdle();
 
-  void HandOver();
+  void Left();
+  void SetWorker(std::unique_ptr<QueueWorker> worker);
   bool TurnBack(const absl::Status& refused);
+  void EndArrival();
   void EndMove(const absl::Status& status);
   MoveDone TakeMove() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginToLeave() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void BeginToArrive(IoThread& at) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ReportRest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Down();
 
   Owner& owner_;
@@ -95,11 +123,18 @@ class QueueLife {
 
   mutable Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kDown;
+  Step step_ ABSL_GUARDED_BY(mutex_) = Step::kServing;
   IoThread* io_thread_ ABSL_GUARDED_BY(mutex_);
+  IoThread* worker_on_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: there is no worker
+  IoThread* origin_ ABSL_GUARDED_BY(mutex_) = nullptr;     // of one that arrives: where it was
+  // Of the rest.
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;         // from Pause to Resume
+  bool rest_awaited_ ABSL_GUARDED_BY(mutex_) = false;   // QueueRests is to come
+  bool start_is_held_ ABSL_GUARDED_BY(mutex_) = false;  // Start came while it was paused
   // Of the move under way.
   IoThread* to_ ABSL_GUARDED_BY(mutex_) = nullptr;      // null: there is none
-  IoThread* origin_ ABSL_GUARDED_BY(mutex_) = nullptr;  // where it began
   bool prepared_ ABSL_GUARDED_BY(mutex_) = false;       // PrepareMove has run
+  bool handed_over_ ABSL_GUARDED_BY(mutex_) = false;    // the worker has left for it
   MoveDone move_done_ ABSL_GUARDED_BY(mutex_);
 
   // The thread's whose step it is.
@@ -108,7 +143,7 @@ class QueueLife {
   VirtioEvents* events_ = nullptr;
   std::unique_ptr<QueueWorker> worker_;  // null: down, or could not come up
   bool stopped_ = false;                 // StopHere has run, and it is not down yet
-  absl::Status refused_;                 // why a move goes back to where it began
+  absl::Status refused_;                 // why it goes back to where it was
 
   TaskTo<QueueLife, &QueueLife::StartHere> start_{*this};
   TaskTo<QueueLife, &QueueLife::StopHere> stop_{*this};

@@ -90,9 +90,20 @@ class QueueWorker : public Source {
     Recall();
     queue_.EnableNotify();  // as whoever it is attached to next expects
   }
+  // For one that is detached: takes nothing more, and asks for kicks. What is under way goes on to its
+  // end and is shown; the idle hook is queued with the last completion.
+  void Drain() {
+    leaving_ = true;
+    queue_.EnableNotify();
+  }
+  // Goes on after Drain, on the same thread; it is attached again next.
+  void GoOn() { leaving_ = false; }
   // Begins anew what the one before has recalled.
   virtual void Resume() {}
   bool idle() const { return parts_.stats.in_flight.Get() == 0; }
+  IoThread& io_thread() const { return parts_.io_thread; }
+  // Where the ring is: all that a queue has of its own once it is idle.
+  uint16_t position() const { return queue_.position(); }
 
   bool HasWork() final { return !stopped_ && queue_.HasWork(); }
   void EnableNotify() final {
@@ -172,8 +183,8 @@ class QueueWorker : public Source {
   Virtqueue queue_;
   HookTo<QueueWorker, &QueueWorker::Publish> publish_hook_{*this};
   bool stopped_ = false;
-  bool leaving_ = false;
-  bool closing_ = false;  // either
+  bool leaving_ = false;  // or draining
+  bool closing_ = false;  // stopped, or leaving for another thread
 };
 
 }  // namespace ringside

@@ -46,6 +46,23 @@ void QueuedDevice::Reset(Task& done) {
   QueueIsDown();
 }
 
+void QueuedDevice::Pause(Task& done) {
+  pause_done_ = &done;
+  // One more than there are, as above.
+  rests_awaited_.store(queues_.size() + 1, std::memory_order_relaxed);
+  for (const auto& queue : queues_) queue->Pause();
+  QueueRests();
+}
+
+void QueuedDevice::Resume() {
+  for (const auto& queue : queues_) queue->Resume();
+}
+
+void QueuedDevice::QueueRests() {
+  // As in QueueIsDown: whoever is told reads what the queues have come to.
+  if (rests_awaited_.fetch_sub(1, std::memory_order_acq_rel) == 1) pause_done_->Run();
+}
+
 void QueuedDevice::QueueIsDown() {
   // Acquire and release: the last one sees that all others are done with the device.
   if (queues_up_.fetch_sub(1, std::memory_order_acq_rel) == 1) reset_done_->Run();

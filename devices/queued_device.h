@@ -49,6 +49,9 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
   uint16_t max_queue_size(uint16_t) const final { return queue_size_; }
   void Activate(uint64_t features, std::span<const QueueSetup> queues, VirtioEvents& events) final;
   void Reset(Task& done) final;
+  void Pause(Task& done) final;
+  void Resume() final;
+  uint16_t Position(uint16_t queue) const final { return queues_[queue]->position(); }
 
  protected:
   // Queue i is served by io_threads[i], and by the first ones again where there are fewer of them.
@@ -63,6 +66,7 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
 
  private:
   void QueueIsDown() final;
+  void QueueRests() final;
 
   const uint16_t queue_size_;
   std::vector<QueueStats> stats_;                      // by queue
@@ -70,6 +74,8 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
   std::vector<std::unique_ptr<QueueLife>> queues_;
   std::atomic<size_t> queues_up_{0};
   Task* reset_done_ = nullptr;
+  std::atomic<size_t> rests_awaited_{0};
+  Task* pause_done_ = nullptr;
 };
 
 }  // namespace ringside

@@ -81,6 +81,16 @@ class VirtioDevice {
   // Lets go of the queues, then runs `done`, on any thread, perhaps before it returns. Called only
   // after Activate, once for each.
   virtual void Reset(Task& done) = 0;
+
+  // Brings the queues to rest: nothing more is taken from them, what is in flight is waited for,
+  // however long it takes, and shown. Then runs `done`, on any thread, perhaps before this returns,
+  // perhaps with locks of the device held. Queues that are activated meanwhile rest at once; resets
+  // are as ever. Pause and Resume are called in turns, from any thread, one call at a time.
+  virtual void Pause(Task& done) = 0;
+  // Ends the rest. It may come first: `done` has run when this returns.
+  virtual void Resume() = 0;
+  // Of a queue at rest: QueueSetup::next.
+  virtual uint16_t Position(uint16_t queue) const = 0;
 };
 
 }  // namespace ringside

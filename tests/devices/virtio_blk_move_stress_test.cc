@@ -1,5 +1,5 @@
-// Queues of virtio-blk moved thousands of times in the middle of I/O, with resets in between: every
-// request is done once, and both sides may sleep whenever they can.
+// Queues of virtio-blk moved and brought to rest thousands of times in the middle of I/O, with resets
+// in between: every request is done once, and both sides may sleep whenever they can.
 #include <atomic>
 #include <gtest/gtest.h>
 #include <thread>
@@ -104,6 +104,36 @@ class MoveStressTest : public ::testing::TestWithParam<Setup> {
     }
   }
 
+  // To rest and back, or called back on the way, as often as is wanted by then.
+  void Pause(const std::atomic<bool>& stop) {
+    std::mt19937 random(kQueues);
+    for (int pauses = 0; !stop;) {
+      if (pauses == wanted_) {
+        std::this_thread::yield();
+        continue;
+      }
+      BoundedEvent rests;
+      TaskOf done([&] { rests.Notify(); });
+      device_->Pause(done);
+      if (random() % 4 != 0) {
+        rests.WaitOrAbort();
+        const uint64_t before = Taken();
+        Delay(static_cast<int>(random() % 30'000));
+        EXPECT_EQ(Taken(), before) << "while it rested";
+        EXPECT_EQ(device_->in_flight(), 0u);
+      }
+      device_->Resume();
+      EXPECT_TRUE(rests.HasBeenNotified());
+      ++pauses;
+      Delay(static_cast<int>(random() % 30'000));
+    }
+  }
+  uint64_t Taken() const {
+    uint64_t sum = 0;
+    for (uint16_t i = 0; i < kQueues; ++i) sum += device_->stats(i).requests();
+    return sum;
+  }
+
   const std::unique_ptr<GuestMemory> memory_ = MakeMemory(16 << 20);
   TempFile file_{kQueues * kShare * 512};
   std::vector<std::unique_ptr<IoThread>> threads_;
@@ -112,13 +142,14 @@ class MoveStressTest : public ::testing::TestWithParam<Setup> {
   RecordingVirtioEvents events_;
   std::unique_ptr<VirtioBlk> device_;
   std::vector<std::unique_ptr<BlkWorkload>> guests_;
-  std::atomic<int> wanted_{0};  // moves of each queue
+  std::atomic<int> wanted_{0};  // moves of each queue, and rests
 };
 
 TEST_P(MoveStressTest, NothingIsLostAndNothingIsDoneTwice) {
   std::atomic<bool> stop{false};
   std::vector<std::thread> movers;
   for (uint16_t i = 0; i < kQueues; ++i) movers.emplace_back([&, i] { Move(i, stop); });
+  movers.emplace_back([&] { Pause(stop); });
   std::mt19937 random(1);
   uint64_t before_resets = 0;
   for (int drivers = 0; drivers < kDrivers && !HasFailure(); ++drivers) {

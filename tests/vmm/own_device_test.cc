@@ -49,6 +49,9 @@ class CountedDisk final : public VirtioDevice {
     ++calls_.resets;
     blk_.Reset(done);
   }
+  void Pause(Task& done) override { blk_.Pause(done); }
+  void Resume() override { blk_.Resume(); }
+  uint16_t Position(uint16_t queue) const override { return blk_.Position(queue); }
 
  private:
   VirtioBlk blk_;

@@ -64,6 +64,10 @@ class FakeVirtioDevice final : public VirtioDevice {
     on_reset(done);
   }
 
+  void Pause(Task& done) override { done.Run(); }
+  void Resume() override {}
+  uint16_t Position(uint16_t) const override { return 0; }
+
   // Behaviour and records. To be set before, and read after, what the test does.
   std::function<void()> on_activate;
   std::function<void(Task&)> on_reset = [](Task& done) { done.Run(); };

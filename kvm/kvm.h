@@ -1,8 +1,10 @@
 // The KVM interface, one C++ call an ioctl: /dev/kvm, a virtual machine, a virtual CPU.
 //
-// Threads: a KvmVcpu is used by the thread that sets it up, then by the thread that runs it; the
-// others by the thread that builds the machine, but for interrupt routes, irqfds, ioeventfds and
-// single memory slots, which any thread changes while the machine runs. Errors name the ioctl.
+// Threads: a KvmVcpu is used by the thread that sets it up, then by the thread that runs it, and
+// while that one is paused by one other at a time; the others by the thread that builds the
+// machine, but for interrupt routes, irqfds, ioeventfds and single memory slots, which any thread
+// changes while the machine runs.
+// Errors name the ioctl.
 // Spec: Linux Documentation/virt/kvm/api.rst.
 #pragma once
 
@@ -85,6 +87,10 @@ class KvmVcpu {
   absl::StatusOr<int> SetMsrs(std::span<const kvm_msr_entry> entries);
   // The only signal that ends Run early; it stays blocked outside.
   absl::Status AllowOnly(int signal);
+
+  // Tells a guest whose clock is kvmclock that this vCPU stood still, so that its watchdogs do not
+  // take the time for a lock-up. Nothing happens where the guest has another clock.
+  void TellClockOfPause();
 
   // What KvmStats reads. Not while Run is under way: it would wait for its end.
   absl::StatusOr<UniqueFd> OpenStats() const;

@@ -14,15 +14,15 @@
 namespace ringside {
 namespace {
 
-// Blocked in every vCPU thread, so its disposition in the process does not matter.
-int StopSignal() {
-  return SIGRTMIN;
-}
+// Ends a KVM_RUN under way. Blocked in every vCPU thread, so its disposition in the process does
+// not matter. Not a real-time signal: those are queued, and not sent at all where the user's queue
+// is full (RLIMIT_SIGPENDING); of the others one is always pending, and never more.
+constexpr int kLeaveSignal = SIGSTKFLT;
 
-void ConsumeStopSignal() {
+void ConsumeLeaveSignal() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, StopSignal());
+  sigaddset(&set, kLeaveSignal);
   const timespec now = {};
   sigtimedwait(&set, nullptr, &now);
 }
@@ -73,53 +73,120 @@ Vcpu::Vcpu(uint32_t id, KvmVcpu kvm, std::vector<int> host_cpus, const Bus& memo
 }
 
 Vcpu::~Vcpu() {
-  RequestStop();
   Join();
 }
 
 absl::Status Vcpu::Start() {
-  RINGSIDE_RETURN_IF_ERROR(kvm_.AllowOnly(StopSignal()));
+  RINGSIDE_RETURN_IF_ERROR(kvm_.AllowOnly(kLeaveSignal));
   RINGSIDE_ASSIGN_OR_RETURN(thread_,
                             StartThread(absl::StrFormat("vcpu-%d", id_), [this] { Loop(); }));
   return absl::OkStatus();
 }
 
+void Vcpu::RequestPause(PausedCallback paused) {
+  const MutexLock lock(mutex_);
+  if (wish_ == Wish::kStop) return;
+  unanswered_.push_back(std::move(paused));
+  wish_ = Wish::kPause;
+  LeaveGuest();
+  changed_.notify_all();
+}
+
+void Vcpu::Resume() {
+  std::vector<PausedCallback> dropped;  // outlives the lock: what they own may call back
+  const MutexLock lock(mutex_);
+  if (wish_ != Wish::kPause) return;
+  dropped.swap(unanswered_);
+  wish_ = Wish::kRun;
+  changed_.notify_all();
+}
+
 void Vcpu::RequestStop() {
-  stop_ = true;
-  if (left_.HasBeenNotified()) return;
-  // The signal ends a KVM_RUN under way or, being pending, the next one. immediate_exit ends the
-  // next one too, where the signal could not be queued (RLIMIT_SIGPENDING); Join tries again then.
-  std::atomic_ref(kvm_.run().immediate_exit).store(1, std::memory_order_relaxed);
-  // Both seq_cst, mirrored in Loop: either the thread is seen here, or it sees stop_ there.
-  if (const pthread_t thread = running_thread_; thread != 0) pthread_kill(thread, StopSignal());
+  std::vector<PausedCallback> dropped;
+  const MutexLock lock(mutex_);
+  dropped.swap(unanswered_);
+  wish_ = Wish::kStop;
+  LeaveGuest();
+  changed_.notify_all();
 }
 
 void Vcpu::Join() {
-  if (!thread_.joinable()) return;
-  while (!left_.WaitFor(absl::Milliseconds(10))) RequestStop();
-  thread_.join();
+  RequestStop();
+  if (thread_.joinable()) thread_.join();
+}
+
+// The signal ends a KVM_RUN under way, or the next one if it comes just before. immediate_exit ends
+// the next one even where the thread has not begun; it also has KVM first complete the exit that
+// was handled last (api.rst, KVM_RUN).
+void Vcpu::LeaveGuest() {
+  std::atomic_ref(kvm_.run().immediate_exit).store(1, std::memory_order_relaxed);
+  if (running_) pthread_kill(running_thread_, kLeaveSignal);
 }
 
 void Vcpu::Loop() {
-  running_thread_ = pthread_self();
+  {
+    const MutexLock lock(mutex_);
+    running_thread_ = pthread_self();
+    running_ = true;
+  }
   if (const absl::Status status = PinThisThread(host_cpus_); !status.ok()) {
     end_({EndKind::kFailure, absl::StrFormat("vCPU %d: %s", id_, Message(status))});
   }
   first_run_ns_.store(MonotonicNs(), std::memory_order_relaxed);
-  while (!stop_) {
+  // Relaxed: whoever sets it has KVM_RUN end with EINTR too, and HoldStill looks under the mutex.
+  while (wish_.load(std::memory_order_relaxed) != Wish::kStop) {
     const int error = kvm_.Run();
     const size_t reason = error == 0 ? kvm_.run().exit_reason : exits_.size();
     exits_[std::min(reason, exits_.size() - 1)].Add();
     if (error == 0) {
       HandleExit();
     } else if (error == EINTR) {
-      ConsumeStopSignal();
+      HoldStill();
     } else if (error != EAGAIN) {  // EAGAIN: a waiting vCPU has got its INIT
       End(EndKind::kFailure, std::string(Message(ErrnoError(error, "KVM_RUN failed"))));
       break;
     }
   }
-  left_.Notify();
+  std::vector<PausedCallback> dropped;
+  const MutexLock lock(mutex_);
+  dropped.swap(unanswered_);
+  wish_ = Wish::kStop;
+  running_ = false;
+}
+
+// After EINTR, where KVM has nothing left of an exit: completing one comes first, and may bring up
+// the next exit instead (the second half of an access, the next piece of a string instruction).
+void Vcpu::HoldStill() {
+  if (WaitForResume()) kvm_.TellClockOfPause();
+}
+
+// Returns whether the vCPU was paused and goes on.
+bool Vcpu::WaitForResume() {
+  bool paused = false;
+  mutex_.lock();
+  while (wish_ == Wish::kPause) {
+    paused = true;
+    if (unanswered_.empty()) {
+      changed_.wait(mutex_);
+      continue;
+    }
+    // One by one: where the first resumes, the others are dropped.
+    PausedCallback paused_callback = std::move(unanswered_.front());
+    unanswered_.erase(unanswered_.begin());
+    mutex_.unlock();
+    paused_callback();
+    paused_callback = nullptr;  // what it owns may call back, too
+    mutex_.lock();
+  }
+  // What made KVM_RUN end must not end the next one. Under the mutex, as LeaveGuest: of a request
+  // that comes later both stay.
+  const bool runs = wish_ == Wish::kRun;
+  if (runs) {
+    std::atomic_ref(kvm_.run().immediate_exit).store(0, std::memory_order_relaxed);
+    ConsumeLeaveSignal();
+  }
+  mutex_.unlock();
+  return paused && runs;
 }
 
 VcpuStatistics Vcpu::statistics() const {

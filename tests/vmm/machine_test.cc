@@ -163,12 +163,12 @@ TEST_F(MachineTest, TheEndEventBecomesReadable) {
 }
 
 // Takes the signal by which a vCPU thread, where it is blocked, is asked to leave the guest.
-bool TakeStopSignal() {
+bool TakeLeaveSignal() {
   sigset_t set;
   sigemptyset(&set);
-  sigaddset(&set, SIGRTMIN);
+  sigaddset(&set, SIGSTKFLT);
   const timespec limit = {.tv_sec = 10};
-  return sigtimedwait(&set, nullptr, &limit) == SIGRTMIN;
+  return sigtimedwait(&set, nullptr, &limit) == SIGSTKFLT;
 }
 
 // A vCPU may be in the middle of an access, and go on with others, until it has been joined. Here
@@ -176,12 +176,14 @@ bool TakeStopSignal() {
 // Wait, which is joining it.
 TEST_F(MachineTest, DevicesAreStoppedOnceNoVcpuCanReachThem) {
   testing::FakePciDevice::Record record;
-  Event in_access;
+  testing::BoundedEvent in_access, asked;
   std::optional<int> resets_while_in_access;
   record.on_order = [&] {
     if (resets_while_in_access.has_value()) return;
     in_access.Notify();
-    const bool asked_twice = TakeStopSignal() && TakeStopSignal();
+    const bool asked_once = TakeLeaveSignal();
+    asked.Notify();
+    const bool asked_twice = asked_once && TakeLeaveSignal();
     resets_while_in_access = asked_twice ? record.resets : -1;
   };
   MachineConfig config = GuestConfig(console_, "assigned=1");
@@ -192,8 +194,9 @@ TEST_F(MachineTest, DevicesAreStoppedOnceNoVcpuCanReachThem) {
   absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
   ASSERT_TRUE(machine.ok()) << machine.status();
   ASSERT_TRUE((*machine)->Start().ok());
-  ASSERT_TRUE(in_access.WaitFor(testing::kWaitLimit));
+  in_access.WaitOrAbort();
   (*machine)->Stop();
+  asked.WaitOrAbort();
   (*machine)->Wait();
   EXPECT_EQ(resets_while_in_access, 0);
   EXPECT_EQ(record.resets, 1);

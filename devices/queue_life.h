@@ -1,15 +1,15 @@
-// A queue of a virtio device over the device's life: which I/O thread serves it, its way from one to
-// another, also in the middle of I/O, and its rests. The same for all devices.
+// A queue of a virtio device over the device's life: which I/O thread serves it, its way from one
+// to another, also in the middle of I/O, and its rests. The same for all devices.
 //
 // A move: the new thread gets ready; the old one takes nothing more, recalls what is under way,
 // shows what completes all the same, and hands over when nothing is in flight; the new one begins
 // anew what was recalled, and goes on where the ring was. What the guest made available meanwhile
 // is found by the look that every source gets in the turn it is attached in.
 //
-// A rest: the thread takes nothing more, and what is under way goes on to its end and is shown; then
-// nothing is in flight, and the queue is one number, its position in the ring. After it the queue is
-// attached again, which brings the same look: a driver that has kicked once, for an entry that nobody
-// has taken, will not kick again (VIRTIO 1.2, section 2.7.10).
+// A rest: the thread takes nothing more, and what is under way goes on to its end and is shown;
+// then nothing is in flight, and the queue is one number, its position in the ring. After it the
+// queue is attached again, which brings the same look: a driver that has kicked once, for an entry
+// that nobody has taken, will not kick again (VIRTIO 1.2, section 2.7.10).
 //
 // Each step is a task on the thread it concerns. Which step may follow is decided under the lock,
 // and posted under it: so tasks reach a thread in the order of the decisions, and a reset finds the
@@ -45,8 +45,8 @@ class QueueLife {
     // On an I/O thread, once for each Start, when what Stop began is done. Nothing of the queue is
     // touched afterwards.
     virtual void QueueIsDown() = 0;
-    // On any thread, with this queue's lock held, once for each Pause: the queue is at rest or down,
-    // or Resume has come first.
+    // On any thread, with this queue's lock held, once for each Pause: the queue is at rest or
+    // down, or Resume has come first.
     virtual void QueueRests() = 0;
 
    protected:
@@ -132,9 +132,9 @@ class QueueLife {
   bool rest_awaited_ ABSL_GUARDED_BY(mutex_) = false;   // QueueRests is to come
   bool start_is_held_ ABSL_GUARDED_BY(mutex_) = false;  // Start came while it was paused
   // Of the move under way.
-  IoThread* to_ ABSL_GUARDED_BY(mutex_) = nullptr;      // null: there is none
-  bool prepared_ ABSL_GUARDED_BY(mutex_) = false;       // PrepareMove has run
-  bool handed_over_ ABSL_GUARDED_BY(mutex_) = false;    // the worker has left for it
+  IoThread* to_ ABSL_GUARDED_BY(mutex_) = nullptr;    // null: there is none
+  bool prepared_ ABSL_GUARDED_BY(mutex_) = false;     // PrepareMove has run
+  bool handed_over_ ABSL_GUARDED_BY(mutex_) = false;  // the worker has left for it
   MoveDone move_done_ ABSL_GUARDED_BY(mutex_);
 
   // The thread's whose step it is.

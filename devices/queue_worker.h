@@ -90,8 +90,8 @@ class QueueWorker : public Source {
     Recall();
     queue_.EnableNotify();  // as whoever it is attached to next expects
   }
-  // For one that is detached: takes nothing more, and asks for kicks. What is under way goes on to its
-  // end and is shown; the idle hook is queued with the last completion.
+  // For one that is detached: takes nothing more, and asks for kicks. What is under way goes on to
+  // its end and is shown; the idle hook is queued with the last completion.
   void Drain() {
     leaving_ = true;
     queue_.EnableNotify();

@@ -93,7 +93,7 @@ absl::Status Disks::CheckWaiters(const IoThreads& io_threads) const {
 }
 
 absl::Status Disks::Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,
-                         DeviceQueues& queues) {
+                         DeviceQueues& queues, Pauser& pauser) {
   for (Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
     RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(context.memory.regions()));
@@ -112,6 +112,7 @@ absl::Status Disks::Plug(const DeviceContext& context, PciPlatform& platform, Pc
                           platform, log_));
     RINGSIDE_RETURN_IF_ERROR(pci_host.Add(*disk.pci, kDiskSlot));
     queues.Add(disk.name, disk.backend.name, *disk.blk, *disk.pci);
+    pauser.Add(*disk.blk);
   }
   return absl::OkStatus();
 }

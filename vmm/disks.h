@@ -24,6 +24,7 @@
 #include "nvme/nvme_device.h"
 #include "nvme/nvme_passthrough_device.h"
 #include "vmm/device_queues.h"
+#include "vmm/pauser.h"
 #include "vmm/queue_mapping.h"
 #include "vmm/statistics.h"
 
@@ -51,7 +52,7 @@ class Disks {
   // Gives the guest its devices, in order, and `queues` those to look after. Once; the I/O threads
   // run.
   absl::Status Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,
-                    DeviceQueues& queues);
+                    DeviceQueues& queues, Pauser& pauser);
 
   // Begins nothing new, cancels what it can, and waits until no request is in flight any more.
   // However long the host's storage takes: the kernel may still write into guest memory. After

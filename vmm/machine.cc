@@ -142,12 +142,14 @@ absl::Status Machine::Build() {
     vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), std::move(host_cpus), memory_bus_,
                                             port_bus_,
                                             [this](MachineEnd end) { End(std::move(end)); }));
+    pauser_->Add(*vcpus_.back());
   }
   return LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr);
 }
 
 absl::Status Machine::AddDevices() {
   RINGSIDE_ASSIGN_OR_RETURN(io_thread_, IoThread::Start("io"));
+  pauser_ = std::make_unique<Pauser>(*io_thread_);
   ConsoleConfig console = config_.console;
   if (!console.detached) console.detached = [this] { Stop(); };
   console_ = std::make_unique<Console>(console, serial_interrupt_, *io_thread_, log_);
@@ -164,7 +166,8 @@ absl::Status Machine::AddDevices() {
 absl::Status Machine::AddPciDevices() {
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
   const DeviceContext context = {.memory = *memory_, .io_threads = *io_threads_, .log = log_};
-  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *interrupt_router_, pci_host_, *queues_));
+  RINGSIDE_RETURN_IF_ERROR(
+      disks_->Plug(context, *interrupt_router_, pci_host_, *queues_, *pauser_));
   for (const DeviceConfig& config : config_.devices) {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(context));
     RINGSIDE_RETURN_IF_ERROR(Plug(config.name, kOwnSlot, std::move(device)));
@@ -182,6 +185,7 @@ absl::Status Machine::Plug(const std::string& name, uint32_t slot,
   if (auto* queued = dynamic_cast<QueuedDevice*>(device.get()); queued != nullptr) {
     queues_->Add(name, name, *queued, *pci);
   }
+  pauser_->Add(*device);
   plugged_.push_back({name, std::move(device), std::move(pci)});
   return pci_host_.Add(*plugged_.back().pci, slot);
 }
@@ -218,6 +222,7 @@ void Machine::End(MachineEnd end) {
   if (end_.has_value()) return;  // the first reason counts
   end_ = std::move(end);
   for (const auto& vcpu : vcpus_) vcpu->RequestStop();
+  if (pauser_ != nullptr) pauser_->End();
   end_event_.Signal();
   ended_.Notify();
 }

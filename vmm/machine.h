@@ -10,11 +10,12 @@
 // Any number of machines live in one process. Nothing here is global, installs a signal handler,
 // changes a working directory, writes to stdout or stderr, or calls exit.
 //
-// Threads: one thread owns the machine and calls everything; Stop, end_event, MoveQueue and SetPoll
-// may be used from any but the machine's own. A machine brings a thread a vCPU, an I/O thread for
-// its console and those of its disks, if it has any, all with every signal blocked.
-// Errors: InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted
-// mean that the configuration or the host needs mending, and say how; others are failures.
+// Threads: one thread owns the machine: it creates it, starts it, waits for its end and destroys
+// it. All else may be called from any thread but the machine's own, also at once; what may be
+// called from those, too, says so. A machine brings a thread a vCPU, an I/O thread for its console
+// and those of its disks, if it has any, all with every signal blocked. Errors: InvalidArgument,
+// NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted mean that the configuration
+// or the host needs mending, and say how; others are failures.
 #pragma once
 
 #include <cstdint>
@@ -48,6 +49,7 @@
 #include "vmm/console.h"
 #include "vmm/device_queues.h"
 #include "vmm/disks.h"
+#include "vmm/pauser.h"
 #include "vmm/statistics.h"
 
 namespace ringside {
@@ -103,8 +105,25 @@ class Machine {
   // waited for, however long the storage takes: it may still write into guest memory. After a
   // second the log names the disk and how many requests it has.
   const MachineEnd& Wait();
-  // Ends the machine at once, as pulling the plug does. Does not wait.
+  // Ends the machine at once, as pulling the plug does, also while it is paused. Does not wait. Any
+  // thread.
   void Stop();
+  // Holds the machine still: its vCPUs have left the guest, its queues are at rest, nothing is in
+  // flight, and no thread of it takes processor time. What the guest has not been answered yet
+  // waits in its rings. Devices that the guest has whole go on. Waits for what is in flight,
+  // however long the storage takes; then DeadlineExceeded, and unless another waits for the pause,
+  // too, the machine runs on. Cancelled: Resume came first. FailedPrecondition: the machine is
+  // over. Before Start: waits for that, and the guest does not run.
+  absl::Status Pause(absl::Duration patience = absl::InfiniteDuration()) {
+    return pauser_->PauseAndWait(patience);
+  }
+  // The same, but returns at once. `paused` gets what Pause would return, once, on a thread of the
+  // machine, which it must not block; it may call Stop, Resume and BeginPause. Any thread.
+  void BeginPause(Pauser::Paused paused) { pauser_->Begin(std::move(paused)); }
+  // Lets it go on, for all who have paused it, or calls a pause off that is under way. Does not
+  // wait. Any thread.
+  void Resume() { pauser_->Resume(); }
+  bool paused() const { return pauser_->paused(); }
   // Becomes readable when the machine has ended, for event loops; do not read it.
   const EventFd& end_event() const { return end_event_; }
 
@@ -158,6 +177,7 @@ class Machine {
 
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
+  std::unique_ptr<Pauser> pauser_;  // outlives the thread on which it tells
   std::unique_ptr<IoThread> io_thread_;
 
   Bus memory_bus_;

@@ -1,5 +1,5 @@
-// Queues of virtio-blk moved and brought to rest thousands of times in the middle of I/O, with resets
-// in between: every request is done once, and both sides may sleep whenever they can.
+// Queues of virtio-blk moved and brought to rest thousands of times in the middle of I/O, with
+// resets in between: every request is done once, and both sides may sleep whenever they can.
 #include <atomic>
 #include <gtest/gtest.h>
 #include <thread>

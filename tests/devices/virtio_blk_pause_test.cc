@@ -217,7 +217,8 @@ TEST_F(VirtioBlkPauseTest, ABrokenQueueRestsToo) {
   Start({});
   HoldReads(1);
   // An available index further ahead than the ring is long.
-  rig().queue().ring().SetAvailableIndex(static_cast<uint16_t>(rig().queue().available_index() + 1000));
+  rig().queue().ring().SetAvailableIndex(
+      static_cast<uint16_t>(rig().queue().available_index() + 1000));
   rig().kick.Signal();
   ASSERT_TRUE(SpinUntil([&] { return !events_.reasons().empty(); }));
   BeginPause();

@@ -306,6 +306,9 @@ TEST_F(VirtioPciTest, TooManyQueuesForTheVectorsAreRefused) {
     void WriteConfig(uint64_t, std::span<const std::byte>, uint64_t) override {}
     void Activate(uint64_t, std::span<const QueueSetup>, VirtioEvents&) override {}
     void Reset(Task&) override {}
+    void Pause(Task&) override {}
+    void Resume() override {}
+    uint16_t Position(uint16_t) const override { return 0; }
     uint16_t count = 0;
   } wide;
   const auto create = [&](uint16_t count) {

@@ -1,4 +1,5 @@
-// A virtio-blk device whose queues move between I/O threads, and rest, over a disk that can be held.
+// A virtio-blk device whose queues move between I/O threads, and rest, over a disk that can be
+// held.
 #pragma once
 
 #include <memory>

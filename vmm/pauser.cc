@@ -1,0 +1,146 @@
+#include "vmm/pauser.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace ringside {
+
+void Pauser::Begin(Paused paused) {
+  Ask([this, paused = std::move(paused)](const absl::Status& status) {
+    TellLater(paused, status);
+  });
+}
+
+absl::Status Pauser::PauseAndWait(absl::Duration patience) {
+  struct Outcome {
+    Event known;
+    absl::Status status;
+  };
+  const auto outcome = std::make_shared<Outcome>();
+  const uint64_t id = Ask([outcome](const absl::Status& status) {
+    outcome->status = status;
+    outcome->known.Notify();
+  });
+  if (patience == absl::InfiniteDuration()) {
+    outcome->known.Wait();
+  } else if (!outcome->known.WaitFor(patience)) {
+    GiveUp(id);
+    // It may have been paused at the last moment.
+    if (!outcome->known.HasBeenNotified()) {
+      return absl::DeadlineExceededError(absl::StrFormat(
+          "the machine was not paused within %s: its storage has not answered, or a "
+          "vCPU is in the middle of an exit; wait longer, or try again",
+          absl::FormatDuration(patience)));
+    }
+  }
+  return outcome->status;
+}
+
+uint64_t Pauser::Ask(Answer answer) {
+  const MutexLock order(order_);
+  uint64_t round;
+  uint64_t id;
+  {
+    const MutexLock lock(mutex_);
+    if (state_ == State::kPaused) {
+      answer(absl::OkStatus());
+      return 0;
+    }
+    if (state_ == State::kEnded) {
+      answer(absl::FailedPreconditionError("the machine is over, and cannot be paused"));
+      return 0;
+    }
+    id = ++last_id_;
+    waiting_.push_back({id, std::move(answer)});
+    if (state_ != State::kRunning) return id;
+    state_ = State::kVcpusLeave;
+    awaited_ = vcpus_.size();
+    round = ++round_;
+  }
+  for (Vcpu* vcpu : vcpus_) vcpu->RequestPause([this, round] { VcpuRests(round); });
+  return id;
+}
+
+// On the vCPU's thread.
+void Pauser::VcpuRests(uint64_t round) {
+  const MutexLock order(order_);
+  {
+    const MutexLock lock(mutex_);
+    if (state_ != State::kVcpusLeave || round != round_ || --awaited_ > 0) return;
+    state_ = State::kQueuesDrain;
+    awaited_ = devices_.size() + 1;  // it is over when all have been asked, too
+  }
+  for (VirtioDevice* device : devices_) device->Pause(device_rests_);
+  DeviceRests();
+}
+
+// Once for each device that was asked, with a queue's lock held.
+void Pauser::DeviceRests() {
+  const MutexLock lock(mutex_);
+  if (--awaited_ > 0 || state_ != State::kQueuesDrain) return;
+  state_ = State::kPaused;
+  AnswerAll(absl::OkStatus());
+}
+
+void Pauser::Resume() {
+  const MutexLock order(order_);
+  ResumeLocked();
+}
+
+void Pauser::ResumeLocked() {
+  State was;
+  {
+    const MutexLock lock(mutex_);
+    was = state_;
+    if (was == State::kRunning || was == State::kEnded) return;
+    state_ = State::kRunning;
+    AnswerAll(absl::CancelledError("the machine was resumed before it was paused"));
+  }
+  if (was != State::kVcpusLeave) {
+    for (VirtioDevice* device : devices_) device->Resume();
+  }
+  for (Vcpu* vcpu : vcpus_) vcpu->Resume();
+}
+
+void Pauser::GiveUp(uint64_t id) {
+  const MutexLock order(order_);
+  {
+    const MutexLock lock(mutex_);
+    const auto given_up = [id](const Waiting& waiting) { return waiting.id == id; };
+    if (std::erase_if(waiting_, given_up) == 0 || !waiting_.empty()) return;
+  }
+  ResumeLocked();
+}
+
+void Pauser::End() {
+  const MutexLock lock(mutex_);
+  state_ = State::kEnded;
+  AnswerAll(absl::FailedPreconditionError("the machine ended before it was paused"));
+}
+
+bool Pauser::paused() const {
+  const MutexLock lock(mutex_);
+  return state_ == State::kPaused;
+}
+
+void Pauser::AnswerAll(const absl::Status& status) {
+  for (const Waiting& waiting : std::exchange(waiting_, {})) waiting.answer(status);
+}
+
+void Pauser::TellLater(Paused paused, const absl::Status& status) {
+  const MutexLock lock(told_mutex_);
+  to_tell_.push_back([paused = std::move(paused), status] { paused(status); });
+  tells_.Post(tell_);
+}
+
+void Pauser::Tell() {
+  std::vector<std::function<void()>> all;
+  {
+    const MutexLock lock(told_mutex_);
+    all.swap(to_tell_);
+  }
+  for (const auto& one : all) one();
+}
+
+}  // namespace ringside

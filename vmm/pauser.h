@@ -1,0 +1,91 @@
+// Holds a machine still, and lets it go on: first its vCPUs, so that the guest asks for nothing
+// more, then the queues of its devices, so that nothing is in flight. What the devices have
+// answered by then has been signalled, so that an interrupt waits in KVM's interrupt controllers,
+// not on its way there.
+//
+// Threads: Add before the machine runs; all else from any, also at once. Begin, Resume and End do
+// not wait for vCPUs, I/O threads or storage. Ownership: what is added, and the I/O thread, outlive
+// it; their threads have ended, or do not run what it gave them, before it goes.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/sync.h"
+#include "devices/virtio_device.h"
+#include "kvm/vcpu.h"
+#include "poll/io_thread.h"
+
+namespace ringside {
+
+class Pauser {
+ public:
+  // OK: nothing moves until Resume. Cancelled: Resume came first. FailedPrecondition: the machine
+  // is over.
+  using Paused = std::function<void(const absl::Status&)>;
+
+  // `tells` calls what Begin is given.
+  explicit Pauser(IoThread& tells) : tells_(tells) {}
+
+  void Add(Vcpu& vcpu) { vcpus_.push_back(&vcpu); }
+  void Add(VirtioDevice& device) { devices_.push_back(&device); }
+
+  // `paused` is called once, on the thread given to the constructor, which it must not block. Of a
+  // machine that is paused already, too; of one that has not started once it has, before its guest
+  // runs.
+  void Begin(Paused paused);
+  // Begins, and waits. DeadlineExceeded: it was not paused in time; unless others wait for that, it
+  // runs on.
+  absl::Status PauseAndWait(absl::Duration patience);
+  // Ends the pause for all who have asked for it, or calls it off.
+  void Resume();
+  // The machine is over: whoever waits is told, and nothing is paused any more.
+  void End();
+  bool paused() const;
+
+ private:
+  enum class State { kRunning, kVcpusLeave, kQueuesDrain, kPaused, kEnded };
+  // Called with locks held.
+  using Answer = std::function<void(const absl::Status&)>;
+  // One who waits.
+  struct Waiting {
+    uint64_t id;
+    Answer answer;
+  };
+
+  // Returns the id of the one who waits, or 0: it was answered at once.
+  uint64_t Ask(Answer answer);
+  void VcpuRests(uint64_t round);
+  void DeviceRests();
+  void GiveUp(uint64_t id);
+  void ResumeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(order_) ABSL_LOCKS_EXCLUDED(mutex_);
+  void AnswerAll(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellLater(Paused paused, const absl::Status& status) ABSL_LOCKS_EXCLUDED(told_mutex_);
+  void Tell();
+
+  IoThread& tells_;
+  std::vector<Vcpu*> vcpus_;
+  std::vector<VirtioDevice*> devices_;
+
+  // Held while vCPUs and devices are told to pause or to go on, so that each is told in the order
+  // in which that was decided. A device's answer does not take it.
+  Mutex order_ ABSL_ACQUIRED_BEFORE(mutex_);
+  mutable Mutex mutex_;
+  State state_ ABSL_GUARDED_BY(mutex_) = State::kRunning;
+  uint64_t round_ ABSL_GUARDED_BY(mutex_) =
+      0;  // which pause; what belongs to former ones is ignored
+  size_t awaited_ ABSL_GUARDED_BY(mutex_) = 0;  // vCPUs, or devices and one
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  TaskTo<Pauser, &Pauser::DeviceRests> device_rests_{*this};
+
+  Mutex told_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
+  std::vector<std::function<void()>> to_tell_ ABSL_GUARDED_BY(told_mutex_);
+  TaskTo<Pauser, &Pauser::Tell> tell_{*this};
+};
+
+}  // namespace ringside

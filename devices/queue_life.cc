@@ -80,14 +80,14 @@ void QueueLife::WhenIdle() {
   if (worker_ != nullptr && !worker_->idle()) return;
   if (stopped_) {
     Down();
-  } else {
+  } else if (has_left_) {  // it may have been called back in this very turn
     Left();
   }
 }
 
 void QueueLife::Down() {
   SetWorker(nullptr);
-  stopped_ = false;
+  stopped_ = has_left_ = false;
   MoveDone done;
   {
     const MutexLock lock(mutex_);
@@ -111,6 +111,7 @@ void QueueLife::BeginToLeave() {
 
 void QueueLife::Leave() {
   IoThread& here = io_thread();
+  has_left_ = true;
   if (worker_ != nullptr) {
     bool moves;
     {
@@ -148,6 +149,7 @@ void QueueLife::BeginToArrive(IoThread& at) {
 
 void QueueLife::Arrive() {
   IoThread& here = io_thread();
+  has_left_ = false;
   if (worker_ != nullptr) {
     if (&worker_->io_thread() == &here) {
       worker_->GoOn();

@@ -143,6 +143,7 @@ class QueueLife {
   VirtioEvents* events_ = nullptr;
   std::unique_ptr<QueueWorker> worker_;  // null: down, or could not come up
   bool stopped_ = false;                 // StopHere has run, and it is not down yet
+  bool has_left_ = false;                // Leave has run, and Arrive has not
   absl::Status refused_;                 // why it goes back to where it was
 
   TaskTo<QueueLife, &QueueLife::StartHere> start_{*this};

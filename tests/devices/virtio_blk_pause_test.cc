@@ -95,6 +95,33 @@ TEST_F(VirtioBlkPauseTest, ItIsCalledOffWhileStorageHangsAndTheQueueGoesOn) {
   ReleaseAndWait(1);
 }
 
+// To rest, called back, and to rest again, all in one turn, at whose end the hook of the first is
+// run.
+TEST_F(VirtioBlkPauseTest, ARestThatWasCalledOffIsNotTakenForTheNext) {
+  Start({});
+  ASSERT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
+  std::unique_ptr<BoundedEvent> looked = std::make_unique<BoundedEvent>();
+  bool rested_early = false;
+  TaskOf look([&] {
+    rested_early = rests();
+    looked->Notify();
+  });
+  TaskOf pause_again([&] {
+    threads_[0]->Post(look);  // in the next turn, before the queue leaves
+    BeginPause();
+  });
+  RunOn(*threads_[0], [&] {
+    BeginPause();
+    device_->Resume();
+    threads_[0]->Post(pause_again);
+  });
+  looked->WaitOrAbort();
+  EXPECT_FALSE(rested_early) << "the thread still looks at its ring";
+  ASSERT_TRUE(SpinUntil([&] { return rests(); }));
+  device_->Resume();
+  EXPECT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
+}
+
 TEST_F(VirtioBlkPauseTest, AQueueThatStartsMeanwhileIsHeld) {
   Make({});
   Pause();

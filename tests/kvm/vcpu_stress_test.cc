@@ -82,6 +82,31 @@ TEST_F(VcpuStressTest, EveryPauseIsAnsweredAndTheGuestGoesOn) {
   }
 }
 
+// Nobody else is there who would kick a vCPU that has missed it.
+TEST_F(VcpuStressTest, APauseIsAnsweredAtWhateverMomentOfAResumeItComes) {
+  Vcpu& vcpu = AddGuest(SpinningGuest());
+  ASSERT_TRUE(vcpu.Start().ok());
+  pthread_t thread{};
+  testing::BoundedEvent known;
+  vcpu.RequestPause([&] {
+    thread = pthread_self();
+    known.Notify();
+  });
+  known.WaitOrAbort();
+  const testing::OnTwoProcessors apart(thread);
+  testing::Aim aim(20);  // the vCPU's thread has to wake up
+  const testing::RaceLimit limit;
+  for (int round = 0; round < testing::kRaces / 10 && !limit.IsOver(); ++round) {
+    Pause(vcpu);
+    const uint32_t counter = Counter();
+    vcpu.Resume();
+    aim.Wait();
+    Pause(vcpu);
+    aim.Learn(Counter() != counter);
+    vcpu.Resume();
+  }
+}
+
 TEST_F(VcpuStressTest, AStopInTheMiddleIsHeard) {
   std::minstd_rand random(4);
   for (int life = 0; life < 100; ++life) {

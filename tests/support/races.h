@@ -49,6 +49,7 @@ class OnTwoProcessors {
     KeepApart(other);
   }
   explicit OnTwoProcessors(std::thread& other) { KeepApart(other.native_handle()); }
+  explicit OnTwoProcessors(pthread_t other) { KeepApart(other); }
   ~OnTwoProcessors() { sched_setaffinity(0, sizeof allowed_, &allowed_); }
 
  private:
@@ -80,7 +81,9 @@ inline void Delay(int steps) {
 // once what to make of a moment in which the other one did not run.
 class Aim {
  public:
-  void Wait() { Delay(at_ + static_cast<int>(random_() % kSpread)); }
+  // `scale`: how many times longer than the hand-over of a cache line the moment takes to come.
+  explicit Aim(int scale = 1) : scale_(scale) {}
+  void Wait() { Delay(scale_ * (at_ + static_cast<int>(random_() % kSpread))); }
   void Learn(bool late) {
     at_ = late ? at_ - at_ / 8 - (at_ > 0 ? 1 : 0) : std::min(at_ + kStep, kMost);
   }
@@ -89,6 +92,7 @@ class Aim {
   static constexpr int kMost = 10'000;
   static constexpr int kStep = 8;
   static constexpr unsigned kSpread = 64;
+  const int scale_;
   int at_ = 0;
   std::minstd_rand random_{1};
 };

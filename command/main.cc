@@ -170,6 +170,12 @@ void AddRunOptions(CLI::App& run, ringside::RunOptions& options) {
                  "kernel: as kvm.ko is set")
       ->type_name("TIME")
       ->default_str("kernel");
+  run.add_option(
+         "--pit", options.pit,
+         "whether the guest has an interval timer (8254): on, off; auto: only where KVM has "
+         "no TSC deadline timer for guests")
+      ->type_name("MODE")
+      ->default_str("auto");
   run.add_option("--stats", options.stats, "print what was counted at the end: table or json")
       ->type_name("[FORMAT]")
       ->expected(0, 1)
@@ -258,7 +264,8 @@ int main(int argc, char** argv) {
                                   .cpus = "1",
                                   .memory = "512M",
                                   .serial = "stdio",
-                                  .halt_poll = "kernel"};
+                                  .halt_poll = "kernel",
+                                  .pit = "auto"};
   CLI::App* run = app.add_subcommand("run", "boot a kernel");
   AddRunOptions(*run, options);
   ringside::ReportOptions report_options;

@@ -55,6 +55,13 @@ absl::StatusOr<std::optional<absl::Duration>> ParseHaltPoll(const std::string& t
   return limit;
 }
 
+absl::StatusOr<Pit> ParsePit(const std::string& text) {
+  if (text == "auto") return Pit::kAuto;
+  if (text == "on") return Pit::kOn;
+  if (text == "off") return Pit::kOff;
+  return BadInput("--pit '%s' is unknown; give auto, on or off", text);
+}
+
 absl::Status CheckTrace(const TraceFormat& format, const std::string& path,
                         const MachineConfig& config) {
   if (path.empty() || !config.disks.empty()) return absl::OkStatus();
@@ -91,6 +98,7 @@ absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
                               ParseCpuAffinity(options.cpu_affinity, config.cpus));
   }
   RINGSIDE_ASSIGN_OR_RETURN(config.halt_poll, ParseHaltPoll(options.halt_poll));
+  RINGSIDE_ASSIGN_OR_RETURN(config.pit, ParsePit(options.pit));
   RINGSIDE_RETURN_IF_ERROR(CheckTrace(kLatencyFile, options.trace_latency, config));
   RINGSIDE_RETURN_IF_ERROR(CheckTrace(kWaitFile, options.poll_trace, config));
   if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {

@@ -24,6 +24,7 @@ struct RunOptions {
   std::vector<std::string> io_threads;
   std::string cpu_affinity;   // empty: none
   std::string halt_poll;      // a time, or kernel
+  std::string pit;            // auto, on or off
   std::string stats;          // empty, table or json
   std::string explain;        // empty, text or json
   std::string trace_latency;  // a file; empty: no trace

@@ -6,7 +6,7 @@
 namespace ringside {
 namespace {
 
-constexpr uint32_t kTscDeadline = 1 << 24;           // leaf 1 ecx; KVM's local APIC has it, unasked
+constexpr unsigned kTscDeadlineBit = 24;             // leaf 1 ecx
 constexpr uint32_t kHypervisor = uint32_t{1} << 31;  // leaf 1 ecx
 constexpr uint32_t kVendorIntel = 0x756e6547;        // leaf 0 ebx: "Genu"ineIntel
 
@@ -78,7 +78,7 @@ void SetLeaf(kvm_cpuid_entry2& entry, const Topology& topology) {
   const bool several = topology.cpus > 1;
   switch (entry.function) {
     case 0x1:
-      entry.ecx |= kTscDeadline | kHypervisor;
+      entry.ecx |= kHypervisor;
       SetBits(entry.ebx, 24, 8, topology.apic_id);
       // Intel counts APIC ids that could be, AMD those that are.
       SetBits(entry.ebx, 16, 8, topology.intel ? std::min(topology.ids(), 255u) : topology.cpus);
@@ -114,14 +114,17 @@ void SetLeaf(kvm_cpuid_entry2& entry, const Topology& topology) {
 }  // namespace
 
 std::vector<kvm_cpuid_entry2> MakeCpuid(std::vector<kvm_cpuid_entry2> supported, uint32_t apic_id,
-                                        uint32_t cpus) {
+                                        uint32_t cpus, bool tsc_deadline) {
   const bool intel = std::ranges::any_of(supported, [](const kvm_cpuid_entry2& entry) {
     return entry.function == 0 && entry.ebx == kVendorIntel;
   });
   const Topology topology = {.apic_id = apic_id, .cpus = cpus, .intel = intel};
   AddTopologyLevels(supported, 0xb);
   AddTopologyLevels(supported, 0x1f);
-  for (kvm_cpuid_entry2& entry : supported) SetLeaf(entry, topology);
+  for (kvm_cpuid_entry2& entry : supported) {
+    SetLeaf(entry, topology);
+    if (entry.function == 1) SetBits(entry.ecx, kTscDeadlineBit, 1, tsc_deadline);
+  }
   return supported;
 }
 

@@ -12,7 +12,9 @@
 
 namespace ringside {
 
+// `tsc_deadline`: whether the local APIC has that timer, which older KVMs leave for us to say
+// (api.rst, KVM_GET_SUPPORTED_CPUID).
 std::vector<kvm_cpuid_entry2> MakeCpuid(std::vector<kvm_cpuid_entry2> supported, uint32_t apic_id,
-                                        uint32_t cpus);
+                                        uint32_t cpus, bool tsc_deadline);
 
 }  // namespace ringside

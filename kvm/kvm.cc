@@ -59,7 +59,6 @@ absl::Status IoEventFd(const UniqueFd& vm, uint64_t address, const EventFd& even
 
 constexpr std::array kRequired = {
     RequiredCapability{KVM_CAP_IRQCHIP, "KVM_CAP_IRQCHIP", "interrupt controllers in the kernel"},
-    RequiredCapability{KVM_CAP_PIT2, "KVM_CAP_PIT2", "the interval timer in the kernel"},
     RequiredCapability{KVM_CAP_USER_MEMORY, "KVM_CAP_USER_MEMORY", "guest memory"},
     RequiredCapability{KVM_CAP_EXT_CPUID, "KVM_CAP_EXT_CPUID", "what the guest's CPU can do"},
     RequiredCapability{KVM_CAP_IRQFD, "KVM_CAP_IRQFD", "interrupts without a system call"},
@@ -171,7 +170,10 @@ absl::Status KvmVm::SetHaltPoll(absl::Duration limit) {
 }
 
 absl::Status KvmVm::CreateIrqchip() {
-  RINGSIDE_RETURN_IF_ERROR(Ioctl(fd_, KVM_CREATE_IRQCHIP, "KVM_CREATE_IRQCHIP", 0));
+  return Ioctl(fd_, KVM_CREATE_IRQCHIP, "KVM_CREATE_IRQCHIP", 0);
+}
+
+absl::Status KvmVm::CreatePit() {
   const kvm_pit_config pit = {.flags = KVM_PIT_SPEAKER_DUMMY, .pad = {}};  // port 0x61 too
   return Ioctl(fd_, KVM_CREATE_PIT2, "KVM_CREATE_PIT2", &pit);
 }

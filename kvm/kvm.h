@@ -51,8 +51,11 @@ class KvmVm {
   // How long a vCPU that halts is watched at most before it sleeps, instead of kvm.ko's own limit.
   // FailedPrecondition where that cannot be set.
   absl::Status SetHaltPoll(absl::Duration limit);
-  // Local APICs, IOAPIC, PICs; and the PIT.
+  // Local APICs, IOAPIC and PICs.
   absl::Status CreateIrqchip();
+  // The interval timer (Intel 8254), after the irqchip. It costs a kernel thread, and the end of
+  // the VM waits for that.
+  absl::Status CreatePit();
   // Replaces the whole table of what a GSI means: interrupt controllers' pins and MSI messages.
   absl::Status SetGsiRouting(std::span<const kvm_irq_routing_entry> entries);
   // Every write to `event` becomes an interrupt of this GSI. What the event holds already is

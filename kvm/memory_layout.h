@@ -15,7 +15,7 @@
 //   0xfec0'0000  IOAPIC;  0xfee0'0000 local APICs;  0xfffb'c000 KVM's own pages
 //   0x1'0000'0000  the rest of memory
 //
-// I/O ports: 0x64 reset, 0x3f8 COM1, 0x600 sleep control, 0xcf8 PCI configuration.
+// I/O ports: 0x61 NMI status, 0x64 reset, 0x3f8 COM1, 0x600 sleep control, 0xcf8 PCI configuration.
 #pragma once
 
 #include <cstdint>
@@ -44,6 +44,7 @@ inline constexpr uint64_t kKvmIdentityMap = 0xfffbc000;  // 1 page, Intel only
 inline constexpr uint64_t kKvmTss = 0xfffbd000;          // 3 pages, Intel only
 inline constexpr uint64_t kMemoryAbove4G = 0x100000000;
 
+inline constexpr uint16_t kNmiStatusPort = 0x61;
 inline constexpr uint16_t kResetPort = 0x64;
 inline constexpr uint16_t kCom1Port = 0x3f8;
 inline constexpr uint16_t kSleepControlPort = 0x600;

@@ -66,6 +66,21 @@ absl::Status CheckHaltPoll(std::optional<absl::Duration> limit) {
                   absl::FormatDuration(*limit), absl::FormatDuration(kMaxHaltPoll));
 }
 
+// Linux does without on this machine. There are four things for which it would use the PIT (files
+// of arch/x86/kernel, in 6.1 as in 6.12):
+// - To learn the frequency of the TSC (tsc.c). CPUID does not give it here, as KVM leaves 0x15 and
+//   0x16 zero, but kvmclock.c has taken it from kvmclock by then.
+// - To calibrate the local APIC's timer (apic/apic.c). Where CPUID leaf 1 offers the TSC deadline
+//   there is nothing to calibrate.
+// - As the first clock (time.c, i8253.c). Where the FADT says hardware-reduced, as ours does,
+//   acpi/boot.c leaves that out, whether there is a PIT or not.
+// - To see which IOAPIC pin its interrupt comes to (check_timer in apic/io_apic.c). That is done
+//   only where there are legacy interrupts, and hardware-reduced ACPI has none.
+// A Linux with 'no-kvmclock', or built without it, wants Pit::kOn.
+bool NeedsPit(Pit pit, bool tsc_deadline) {
+  return pit == Pit::kOn || (pit == Pit::kAuto && !tsc_deadline);
+}
+
 absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes) {
   std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
   if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
@@ -129,12 +144,14 @@ absl::Status Machine::Build() {
   if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));
   RINGSIDE_RETURN_IF_ERROR(vm_->SetIntelPages(kKvmTss, kKvmIdentityMap));
   RINGSIDE_RETURN_IF_ERROR(vm_->CreateIrqchip());
+  const bool tsc_deadline = kvm.Extension(KVM_CAP_TSC_DEADLINE_TIMER) > 0;
+  if (NeedsPit(config_.pit, tsc_deadline)) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
 
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
   for (uint32_t id = 0; id < config_.cpus; ++id) {
     RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm_->CreateVcpu(id));
-    RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(MakeCpuid(cpuid, id, config_.cpus)));
+    RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(MakeCpuid(cpuid, id, config_.cpus, tsc_deadline)));
     RINGSIDE_ASSIGN_OR_RETURN(const int refused, SetBootMsrs(vcpu));
     if (refused > 0) log_.Log(Severity::kDebug, "vCPU %d: %d MSRs refused", id, refused);
     std::vector<int> host_cpus;
@@ -158,6 +175,7 @@ absl::Status Machine::AddDevices() {
   RINGSIDE_RETURN_IF_ERROR(
       port_bus_.Add(kSleepControlPort, SleepRegisters::kSize, sleep_registers_));
   RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kResetPort, ResetPort::kSize, reset_port_));
+  RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kNmiStatusPort, NmiStatusPort::kSize, nmi_status_port_));
   RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kPciConfigPort, PciHost::kPortSize, pci_host_.ports()));
   RINGSIDE_RETURN_IF_ERROR(memory_bus_.Add(kEcam, kEcamSize, pci_host_.ecam()));
   return AddPciDevices();

@@ -34,6 +34,7 @@
 #include "devices/bus.h"
 #include "devices/device_context.h"
 #include "devices/guest_memory.h"
+#include "devices/nmi_status_port.h"
 #include "devices/pci_host.h"
 #include "devices/power.h"
 #include "devices/virtio_device.h"
@@ -62,6 +63,15 @@ struct DeviceConfig {
   std::function<absl::StatusOr<std::unique_ptr<VirtioDevice>>(const DeviceContext& context)> create;
 };
 
+// Whether the guest has an interval timer (Intel 8254). It costs a kernel thread, and most of the
+// time that the end of a machine takes; a guest needs it that knows neither kvmclock nor the local
+// APIC's TSC deadline.
+enum class Pit {
+  kAuto,  // only where KVM has no TSC deadline timer for guests: old kernels on old processors
+  kOn,
+  kOff,
+};
+
 struct MachineConfig {
   std::string kernel;  // path of a bzImage or an ELF file
   std::string initrd;  // path; empty: none
@@ -78,6 +88,7 @@ struct MachineConfig {
   // How long KVM looks for a reason to go on before it lets a vCPU sleep; unset: as the kernel is
   // set. Up to a second.
   std::optional<absl::Duration> halt_poll;
+  Pit pit = Pit::kAuto;
   std::vector<DeviceConfig> devices;
   // PCI devices of the host that the guest has whole, on its bus behind `devices`. They are reset
   // before the guest gets them and after its end, and all of its memory is pinned.
@@ -187,6 +198,7 @@ class Machine {
   PciHost pci_host_{memory_bus_, kPciWindow, kPciWindowSize};
   SleepRegisters sleep_registers_;
   ResetPort reset_port_;
+  NmiStatusPort nmi_status_port_;
   std::unique_ptr<InterruptRouter> interrupt_router_;
   std::unique_ptr<MemorySlots> memory_slots_;
   std::unique_ptr<IoThreads> io_threads_;

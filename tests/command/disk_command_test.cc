@@ -95,6 +95,7 @@ TEST_F(DiskCommandTest, RefusesMappingsThatCannotBe) {
   ExpectRefused({"--cpu-affinity", "1:0"}, "there is no vCPU 1; --cpus makes 1");
   ExpectRefused({"--halt-poll", "long"}, "--halt-poll 'long' is unknown; give a time");
   ExpectRefused({"--halt-poll", "2s"}, "cannot be polled for 2s");
+  ExpectRefused({"--pit", "maybe"}, "--pit 'maybe' is unknown; give auto, on or off");
 }
 
 TEST_F(DiskCommandTest, QueuesGoToTheThreadsTheyAreMappedTo) {

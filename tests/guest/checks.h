@@ -26,6 +26,9 @@ void CheckSerialInterrupt();
 void SayCpuid();
 void CheckProcessors(uint64_t count);
 
+// timer_checks.cc
+void SayTimer();
+
 // disk_checks.cc
 void CheckDisks(uint64_t seed);
 void VerifyDisks(uint64_t seed);

@@ -6,6 +6,7 @@
 //   echo=1      echoes COM1 until newline, polled
 //   irq=1       receives one character from COM1 by interrupt
 //   cpuid=1     prints CPUID leaves
+//   pit=1       says whether an interval timer counts
 //   smp=N       starts N - 1 application processors, which take interrupts in ring 3 and then stay
 //               there
 //   disk=1      checks every virtio-blk disk, and leaves the pattern of seed=N (default 1) on the
@@ -57,6 +58,7 @@ void RunChecks(const CommandLine& command_line) {
   if (command_line.IsOn("echo")) CheckEcho();
   if (command_line.IsOn("irq")) CheckSerialInterrupt();
   if (command_line.IsOn("cpuid")) SayCpuid();
+  if (command_line.IsOn("pit")) SayTimer();
   const uint64_t processors = command_line.GetNumber("smp", 0);
   if (processors > 0) CheckProcessors(processors);
   if (command_line.IsOn("entropy")) CheckEntropy();

@@ -125,7 +125,9 @@ class CpuidTest : public ::testing::TestWithParam<std::tuple<Host, Size>> {
  protected:
   const Host& host() const { return std::get<0>(GetParam()); }
   const Size& size() const { return std::get<1>(GetParam()); }
-  Leaves Make(uint32_t apic_id) const { return MakeCpuid(host().leaves(), apic_id, size().cpus); }
+  Leaves Make(uint32_t apic_id) const {
+    return MakeCpuid(host().leaves(), apic_id, size().cpus, true);
+  }
   Leaves MakeLast() const { return Make(size().cpus - 1); }
 };
 
@@ -159,8 +161,10 @@ TEST_P(CpuidTest, Leaf1CountsTheCoresOfThePackage) {
   EXPECT_EQ(leaf.edx | 1u << 28, kLeaf1Edx | 1u << 28);
 }
 
-TEST_P(CpuidTest, Leaf1OffersTheDeadlineTimerAndSaysThereIsAHypervisor) {
-  EXPECT_EQ(Get(MakeLast(), 1).ecx, kLeaf1Ecx | 1u << 24 | 1u << 31);
+TEST_P(CpuidTest, Leaf1SaysWhetherThereIsADeadlineTimerAndThatThereIsAHypervisor) {
+  const Leaves with = MakeLast();
+  EXPECT_EQ(Get(with, 1).ecx, kLeaf1Ecx | 1u << 24 | 1u << 31);
+  EXPECT_EQ(Get(MakeCpuid(with, 0, size().cpus, false), 1).ecx, kLeaf1Ecx | 1u << 31);
 }
 
 TEST_P(CpuidTest, ExtendedTopologyIsOnePackageOfCoresWithOneThread) {
@@ -194,7 +198,7 @@ TEST_P(CpuidTest, LeavesThatTheHostLacksStayAway) {
   }
   Leaves without = host().leaves();
   std::erase_if(without, [](const auto& leaf) { return leaf.function == 0xb; });
-  EXPECT_FALSE(Find(MakeCpuid(without, 0, size().cpus), 0xb).has_value());
+  EXPECT_FALSE(Find(MakeCpuid(without, 0, size().cpus, true), 0xb).has_value());
 }
 
 // First and second level are a core's own, the third is the package's.

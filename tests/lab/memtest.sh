@@ -11,7 +11,8 @@ if [ ! -e "$kernel" ]; then
     echo "skipped: there is no $kernel; install the Debian package memtest86+"
     exit 77
 fi
-if start_until 'Memtest86+ v' $ringside run --kernel "$kernel" --memory 64M \
+# It finds out by the interval timer how fast the processor is.
+if start_until 'Memtest86+ v' $ringside run --kernel "$kernel" --memory 64M --pit on \
     --cmdline "console=ttyS0,115200"; then
     wait_for 'Using: Core #0' 20 || fail "it tests nothing"
     kill $pid

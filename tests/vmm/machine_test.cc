@@ -291,6 +291,22 @@ TEST_F(MachineTest, ProcessorsSayTheyAreInAVirtualMachineWithATscDeadlineTimer) 
   EXPECT_TRUE((ecx & (uint32_t{1} << 24)) != 0);
 }
 
+TEST_F(MachineTest, AnIntervalTimerIsThereIfAskedForOrIfThereIsNoOther) {
+  const absl::StatusOr<Kvm> kvm = Kvm::Open();
+  ASSERT_TRUE(kvm.ok()) << kvm.status();
+  const bool needed = kvm->Extension(KVM_CAP_TSC_DEADLINE_TIMER) == 0;
+  for (const auto& [pit, expected] :
+       {std::pair(Pit::kOn, true), {Pit::kOff, false}, {Pit::kAuto, needed}}) {
+    const TestConsole console;
+    MachineConfig config = GuestConfig(console, "pit=1");
+    config.pit = pit;
+    const GuestRun run = RunGuest(config, console);
+    EXPECT_EQ(run.end.kind, EndKind::kPowerOff);
+    EXPECT_THAT(run.output, HasSubstr(expected ? "guest: pit counts\n" : "guest: pit absent\n"));
+    EXPECT_THAT(run.output, Not(HasSubstr("FAIL")));
+  }
+}
+
 // ---- The console ----
 
 TEST_F(MachineTest, TypedTextReachesAGuestThatPolls) {

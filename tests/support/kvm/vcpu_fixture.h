@@ -64,7 +64,7 @@ class VcpuTest : public ::testing::Test {
   Vcpu& AddVcpu(std::function<void()> end = [] {}) {
     const auto id = static_cast<uint32_t>(vcpus_.size());
     KvmVcpu kvm = *vm_->CreateVcpu(id);
-    EXPECT_TRUE(kvm.SetCpuid(MakeCpuid(*kvm_->SupportedCpuid(), id, 2)).ok());
+    EXPECT_TRUE(kvm.SetCpuid(MakeCpuid(*kvm_->SupportedCpuid(), id, 2, true)).ok());
     const auto self = std::make_shared<Vcpu*>();
     vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(kvm), std::vector<int>{}, memory_bus_,
                                             port_bus_, [self, end](MachineEnd) {

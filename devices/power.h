@@ -2,6 +2,8 @@
 // controller's reset line at port 0x64, which is also what our FADT names as its reset register, so
 // that guests with and without ACPI reset alike.
 //
+// Neither keeps anything, so a machine that is saved has nothing of theirs to save.
+//
 // Threads: registers are accessed from any vCPU thread; the callbacks run on that vCPU's thread.
 #pragma once
 

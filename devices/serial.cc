@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "base/status.h"
+#include "devices/state_check.h"
+
 namespace ringside {
 namespace {
 
@@ -20,6 +23,7 @@ enum Register : uint64_t {
 constexpr uint8_t kEnableReceive = 0x01;
 constexpr uint8_t kEnableTransmit = 0x02;
 constexpr uint8_t kEnableLineStatus = 0x04;
+constexpr uint8_t kEnableBits = 0x0f;
 
 constexpr uint8_t kIdNone = 0x01;
 constexpr uint8_t kIdTransmitterEmpty = 0x02;
@@ -32,6 +36,7 @@ constexpr uint8_t kFifoClear = 0x02 | kFifoEnable;  // without that bit the othe
 constexpr uint8_t kLineDivisorLatch = 0x80;
 constexpr uint8_t kModemRts = 0x02;
 constexpr uint8_t kModemLoopback = 0x10;
+constexpr uint8_t kModemControlBits = 0x1f;
 
 constexpr uint8_t kStatusDataReady = 0x01;
 constexpr uint8_t kStatusOverrun = 0x02;
@@ -41,6 +46,10 @@ constexpr uint8_t kModemCts = 0x10;
 constexpr uint8_t kModemDsr = 0x20;
 constexpr uint8_t kModemRi = 0x40;
 constexpr uint8_t kModemDcd = 0x80;
+
+constexpr size_t Capacity(uint8_t fifo_control) {
+  return (fifo_control & kFifoEnable) != 0 ? Serial::kFifoSize : 1;
+}
 
 }  // namespace
 
@@ -159,7 +168,7 @@ void Serial::WriteRegister(uint64_t offset, uint8_t value) {
         if ((value & ~interrupt_enable_ & kEnableTransmit) != 0) {
           transmitter_interrupt_ = transmitter_empty_;
         }
-        interrupt_enable_ = value & 0x0f;
+        interrupt_enable_ = value & kEnableBits;
         ResumeInput();
       }
       return;
@@ -174,7 +183,7 @@ void Serial::WriteRegister(uint64_t offset, uint8_t value) {
       line_control_ = value;
       return;
     case kModemControl:
-      modem_control_ = value & 0x1f;
+      modem_control_ = value & kModemControlBits;
       ResumeInput();
       return;
     case kScratch:
@@ -190,6 +199,66 @@ bool Serial::Push(std::byte data) {
   input_[(input_head_ + input_count_) % kFifoSize] = data;
   ++input_count_;
   return true;
+}
+
+// Saved state.
+
+Serial::State Serial::Save() const {
+  const MutexLock lock(mutex_);
+  State state = {.interrupt_enable = interrupt_enable_,
+                 .fifo_control = fifo_control_,
+                 .line_control = line_control_,
+                 .modem_control = modem_control_,
+                 .scratch = scratch_,
+                 .divisor = divisor_,
+                 .overrun = overrun_,
+                 // What the peer still had is written or lost by the time that this is restored:
+                 // who waits for the transmitter is told then.
+                 .transmitter_interrupt = transmitter_interrupt_ || !transmitter_empty_,
+                 .input = {}};
+  for (size_t i = 0; i < input_count_; ++i) {
+    state.input.push_back(std::to_integer<uint8_t>(input_[(input_head_ + i) % kFifoSize]));
+  }
+  return state;
+}
+
+absl::Status Serial::Check(const State& state) {
+  RINGSIDE_RETURN_IF_ERROR(CheckBits("interrupt enable register of the serial port",
+                                     state.interrupt_enable, kEnableBits));
+  RINGSIDE_RETURN_IF_ERROR(
+      CheckBits("FIFO control of the serial port", state.fifo_control, kFifoEnable));
+  RINGSIDE_RETURN_IF_ERROR(CheckBits("modem control register of the serial port",
+                                     state.modem_control, kModemControlBits));
+  RINGSIDE_RETURN_IF_ERROR(CheckBits("overrun flag of the serial port", state.overrun, 1));
+  RINGSIDE_RETURN_IF_ERROR(
+      CheckBits("transmitter interrupt flag of the serial port", state.transmitter_interrupt, 1));
+  const size_t capacity = Capacity(state.fifo_control);
+  if (state.input.size() > capacity) {
+    return BadInput("the saved input of the serial port has %d bytes; its FIFO takes %d",
+                    state.input.size(), capacity);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Serial::Restore(const State& state) {
+  RINGSIDE_RETURN_IF_ERROR(Check(state));
+  const MutexLock lock(mutex_);
+  interrupt_enable_ = state.interrupt_enable;
+  fifo_control_ = state.fifo_control;
+  line_control_ = state.line_control;
+  modem_control_ = state.modem_control;
+  scratch_ = state.scratch;
+  divisor_ = state.divisor;
+  overrun_ = state.overrun != 0;
+  input_head_ = 0;
+  input_count_ = state.input.size();
+  std::ranges::transform(state.input, input_.begin(), [](uint8_t data) { return std::byte{data}; });
+  // After "no" OutputDrained tells the guest, as it tells any that waits.
+  transmitter_empty_ = peer_.HasRoom();
+  transmitter_interrupt_ = transmitter_empty_ && state.transmitter_interrupt != 0;
+  line_high_ = false;
+  UpdateInterrupt();
+  return absl::OkStatus();
 }
 
 // Only when the FIFO is empty: a refill a FIFO, not one a byte.
@@ -217,7 +286,7 @@ bool Serial::loopback() const {
   return (modem_control_ & kModemLoopback) != 0;
 }
 size_t Serial::capacity() const {
-  return (fifo_control_ & kFifoEnable) != 0 ? kFifoSize : 1;
+  return Capacity(fifo_control_);
 }
 
 }  // namespace ringside

@@ -11,8 +11,10 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "base/fd.h"
 #include "base/sync.h"
 #include "devices/bus.h"
@@ -38,6 +40,22 @@ class Serial final : public IoHandler {
   static constexpr uint64_t kSize = 8;  // registers
   static constexpr size_t kFifoSize = 16;
 
+  // Registers as the guest reads them, and what it is owed. Whether the transmitter is empty is not
+  // here: that is whether the peer has room, and the next port asks its own.
+  struct State {
+    uint8_t interrupt_enable = 0;
+    uint8_t fifo_control = 0;  // bit 0: the FIFO is enabled
+    uint8_t line_control = 0;
+    uint8_t modem_control = 0;
+    uint8_t scratch = 0;
+    uint16_t divisor = 1;
+    uint8_t overrun = 0;  // 1: input was lost, and the guest has not read so yet
+    // 1: the guest has not been told that the transmitter is empty, or is waiting until it is.
+    uint8_t transmitter_interrupt = 0;
+    std::vector<uint8_t> input;  // the receive FIFO, the oldest byte first
+    bool operator==(const State&) const = default;
+  };
+
   // `interrupt` is signalled at each rise of the port's interrupt line. Both outlive the port.
   Serial(const EventFd& interrupt, SerialPeer& peer) : interrupt_(interrupt), peer_(peer) {}
 
@@ -48,6 +66,14 @@ class Serial final : public IoHandler {
   // InputDrained tells when to go on.
   size_t Receive(std::span<const std::byte> data);
   void OutputDrained();
+
+  State Save() const;
+  // Restore into a port that is new, before its peer has input for it. It raises the interrupt if
+  // the state has a cause for one: the controller may have had that edge before, and a second one
+  // costs the guest a look, while one that is missing stops its driver for ever. InvalidArgument if
+  // no port could have been saved so; the port is then as it was.
+  static absl::Status Check(const State& state);
+  absl::Status Restore(const State& state);
 
  private:
   uint8_t ReadRegister(uint64_t offset) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -66,7 +92,7 @@ class Serial final : public IoHandler {
   const EventFd& interrupt_;
   SerialPeer& peer_;
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::array<std::byte, kFifoSize> input_ ABSL_GUARDED_BY(mutex_);
   size_t input_head_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t input_count_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,0 +1,107 @@
+// Saved state as an enemy would write it: any bytes, or a valid state with a few fields changed,
+// which gets past the first checks.
+//
+// Fields() names the fields of a struct. A structured binding stands in it, so that a field that is
+// added and not named does not compile.
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <limits>
+#include <random>
+#include <tuple>
+#include <type_traits>
+#include <vector>
+
+#include "devices/serial.h"
+
+namespace ringside {
+
+// Beside the structs, where the templates below look for them.
+inline auto Fields(Serial::State& state) {
+  auto& [enable, fifo, line, modem, scratch, divisor, overrun, transmitter, input] = state;
+  return std::tie(enable, fifo, line, modem, scratch, divisor, overrun, transmitter, input);
+}
+
+namespace testing {
+
+class RandomState {
+ public:
+  explicit RandomState(uint64_t seed) : random_(seed) {}
+
+  uint64_t Below(uint64_t end) { return random_() % end; }
+  // A value at an edge as often as any other.
+  template <std::unsigned_integral T>
+  T Value() {
+    const uint64_t bits = random_();
+    const int shift = static_cast<int>(bits % 64);
+    switch (random_() % 8) {
+      case 0:
+      case 1:
+        return 0;
+      case 2:
+        return 1;
+      case 3:
+        return std::numeric_limits<T>::max();
+      case 4:
+        return static_cast<T>(uint64_t{1} << shift);
+      default:
+        return static_cast<T>(bits >> shift);
+    }
+  }
+
+  // Every field, and vectors of up to `most_elements`.
+  template <typename State>
+  void Fill(State& state, size_t most_elements) {
+    ForEach(
+        state, [this](auto& value) { value = Value<std::remove_reference_t<decltype(value)>>(); },
+        [this, most_elements](auto& vector) { vector.resize(Below(most_elements + 1)); });
+  }
+
+  // One to three fields, or lengths of vectors.
+  template <typename State>
+  void Mutate(State& state) {
+    for (uint64_t left = 1 + Below(3); left > 0; --left) {
+      size_t count = 0;
+      const auto one_more = [&count](auto&) { ++count; };
+      ForEach(state, one_more, one_more);
+      size_t until = Below(count);
+      const auto is_it = [&until] { return until-- == 0; };
+      ForEach(
+          state,
+          [&](auto& value) {
+            if (is_it()) Change(value);
+          },
+          [&](auto& vector) {
+            if (is_it()) vector.resize(Below(vector.size() + 3));
+          });
+    }
+  }
+
+ private:
+  template <typename T, typename OnValue, typename OnVector>
+  static void ForEach(T& field, const OnValue& on_value, const OnVector& on_vector) {
+    if constexpr (std::is_integral_v<T>) {
+      on_value(field);
+    } else if constexpr (requires { field.begin(); }) {
+      if constexpr (requires { field.resize(1); }) on_vector(field);
+      for (auto& element : field) ForEach(element, on_value, on_vector);
+    } else {
+      std::apply([&](auto&... each) { (ForEach(each, on_value, on_vector), ...); }, Fields(field));
+    }
+  }
+
+  template <typename T>
+  void Change(T& value) {
+    if (Below(2) == 0) {
+      value = static_cast<T>(value ^ T{1} << Below(std::numeric_limits<T>::digits));
+    } else {
+      value = Value<T>();
+    }
+  }
+
+  std::mt19937_64 random_;
+};
+
+}  // namespace testing
+}  // namespace ringside

@@ -6,6 +6,7 @@
 #include <poll.h>
 
 #include "base/status.h"
+#include "devices/state_check.h"
 
 namespace ringside {
 namespace {
@@ -15,8 +16,9 @@ constexpr uint64_t kEntrySize = 16;
 constexpr uint64_t kAddressLow = 0;
 constexpr uint64_t kAddressHigh = 4;
 constexpr uint64_t kData = 8;
-constexpr uint64_t kControl = 12;  // Vector Control
-constexpr uint32_t kMasked = 1;    // the other bits of the control word are reserved
+constexpr uint64_t kControl = 12;                // Vector Control
+constexpr uint32_t kAddressBits = ~uint32_t{3};  // section 6.8.2.7
+constexpr uint32_t kMasked = 1;                  // the other bits of the control word are reserved
 
 constexpr uint64_t kWord = sizeof(uint32_t);
 
@@ -51,9 +53,65 @@ const EventFd* Msix::event(uint16_t vector) const {
 
 void Msix::SetControl(bool enabled, bool function_masked) {
   const MutexLock lock(mutex_);
-  enabled_ = enabled;
-  function_masked_ = function_masked;
+  control_ = (enabled ? kEnable : 0) | (function_masked ? kFunctionMask : 0);
   for (Entry& entry : entries_) Apply(entry, false);
+}
+
+Msix::State Msix::Save() const {
+  const MutexLock lock(mutex_);
+  State state = {.control = control_, .entries = {}};
+  uint64_t pending = 0;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (i % 64 == 0) pending = Pending(i, std::min<size_t>(64, entries_.size() - i));
+    const Entry& entry = entries_[i];
+    state.entries.push_back({.address_low = entry.address_low,
+                             .address_high = entry.address_high,
+                             .data = entry.data,
+                             .control = entry.control,
+                             .pending = static_cast<uint32_t>(pending >> (i % 64) & 1)});
+  }
+  return state;
+}
+
+absl::Status Msix::Check(const State& state) const {
+  RINGSIDE_RETURN_IF_ERROR(
+      CheckBits("MSI-X message control", state.control, kEnable | kFunctionMask));
+  if (state.entries.size() != entries_.size()) {
+    return BadInput("the saved MSI-X table has %d vectors; this device has %d",
+                    state.entries.size(), entries_.size());
+  }
+  for (const EntryState& entry : state.entries) {
+    RINGSIDE_RETURN_IF_ERROR(CheckBits("MSI-X vector control", entry.control, kMasked));
+    RINGSIDE_RETURN_IF_ERROR(CheckBits("MSI-X address", entry.address_low, kAddressBits));
+    RINGSIDE_RETURN_IF_ERROR(CheckBits("MSI-X pending bit", entry.pending, 1));
+    if (entry.pending != 0 && Delivers(state.control, entry.control)) {
+      return BadInput(
+          "the saved pending bit of MSI-X vector %d is 1; it is 0 while nothing masks it",
+          &entry - state.entries.data());
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Msix::Restore(const State& state) {
+  RINGSIDE_RETURN_IF_ERROR(Check(state));
+  const MutexLock lock(mutex_);
+  control_ = state.control;
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    const EntryState& from = state.entries[i];
+    Entry& entry = entries_[i];
+    entry.address_low = from.address_low;
+    entry.address_high = from.address_high;
+    entry.data = from.data;
+    entry.control = from.control;
+    if (from.pending != 0) entry.vector->event().Signal();
+    Apply(entry, false);
+  }
+  return absl::OkStatus();
+}
+
+bool Msix::Delivers(uint16_t control, uint32_t vector_control) {
+  return (control & (kEnable | kFunctionMask)) == kEnable && (vector_control & kMasked) == 0;
 }
 
 // Registers may be written in any order: Linux writes messages while MSI-X is still off, with the
@@ -62,7 +120,7 @@ void Msix::SetControl(bool enabled, bool function_masked) {
 // Unmask later; one that changes under a delivering vector, which section 6.8.2 leaves undefined,
 // is exchanged at once.
 void Msix::Apply(Entry& entry, bool new_message) {
-  const bool deliver = enabled_ && !function_masked_ && (entry.control & kMasked) == 0;
+  const bool deliver = Delivers(control_, entry.control);
   if (deliver && (!entry.delivers || new_message)) {
     entry.vector->Unmask(uint64_t{entry.address_high} << 32 | entry.address_low, entry.data);
   } else if (!deliver && entry.delivers) {
@@ -93,7 +151,7 @@ bool Msix::WriteWord(uint64_t offset, uint32_t value) {
   Entry& entry = entries_[offset / kEntrySize];
   switch (offset % kEntrySize) {
     case kAddressLow:
-      return Exchange(entry.address_low, value & ~uint32_t{3});  // section 6.8.2.7
+      return Exchange(entry.address_low, value & kAddressBits);
     case kAddressHigh:
       return Exchange(entry.address_high, value);
     case kData:
@@ -132,7 +190,7 @@ void Msix::Table::Write(uint64_t offset, std::span<const std::byte> data) {
 
 // A vector that delivers has nothing pending, whatever its event's counter: the counter is the
 // platform's on its way to the guest.
-uint64_t Msix::Pending(size_t first, size_t count) {
+uint64_t Msix::Pending(size_t first, size_t count) const {
   std::array<pollfd, 64> events;
   for (size_t i = 0; i < count; ++i) {
     const Entry& entry = entries_[first + i];

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cassert>
 
+#include "base/status.h"
+
 namespace ringside {
 namespace {
 
@@ -24,6 +26,7 @@ constexpr uint16_t kMemorySpace = 1 << 1;
 constexpr uint16_t kBusMaster = 1 << 2;
 constexpr uint16_t kInterruptDisable = 1 << 10;
 // Section 6.2.3.
+constexpr uint8_t kInterruptStatus = 1 << 3;
 constexpr uint16_t kCapabilitiesList = 1 << 4;
 
 // What assertions hold.
@@ -65,6 +68,31 @@ void PciFunction::WriteConfig(uint32_t offset, std::span<const std::byte> data) 
     byte = (byte & ~writable) | (data[i] & writable);
   }
   AfterConfigWrite(offset, size);
+}
+
+PciFunction::ConfigState PciFunction::SaveConfig() const {
+  ConfigState state;
+  std::memcpy(state.bytes.data(), config_.data(), kConfigSize);
+  state.bytes[kStatus] &= static_cast<uint8_t>(~kInterruptStatus);
+  return state;
+}
+
+absl::Status PciFunction::CheckConfig(const ConfigState& state) const {
+  const ConfigState here = SaveConfig();
+  for (size_t i = 0; i < kConfigSize; ++i) {
+    const auto fixed = static_cast<uint8_t>(~std::to_integer<unsigned>(writable_[i]));
+    if (((state.bytes[i] ^ here.bytes[i]) & fixed) == 0) continue;
+    return BadInput(
+        "byte %#x of the saved PCI configuration space is %#x; of this device the bits %#x are %#x",
+        i, state.bytes[i], fixed, here.bytes[i] & fixed);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PciFunction::RestoreConfig(const ConfigState& state) {
+  RINGSIDE_RETURN_IF_ERROR(CheckConfig(state));
+  std::memcpy(config_.data(), state.bytes.data(), kConfigSize);
+  return absl::OkStatus();
 }
 
 uint64_t PciFunction::BarAddress(size_t index) const {

@@ -15,6 +15,7 @@
 #include <span>
 #include <type_traits>
 
+#include "absl/status/status.h"
 #include "devices/bus.h"
 
 namespace ringside {
@@ -37,6 +38,14 @@ class PciFunction {
   struct Bar {
     uint64_t size = 0;  // a power of two, from 4096
     IoHandler* handler = nullptr;
+  };
+
+  // Configuration space as the guest reads it, for what derives from this to save. Bits that the
+  // guest cannot write are there to be compared: they say which device it was. Of the status only
+  // the interrupt bit changes by itself, and it reads 0 here, since it follows from the device.
+  struct ConfigState {
+    std::array<uint8_t, kConfigSize> bytes = {};
+    bool operator==(const ConfigState&) const = default;
   };
 
   // A function without BARs and writable capabilities has nothing to switch on or off: all of its
@@ -99,6 +108,13 @@ class PciFunction {
     static_assert(std::is_trivially_copyable_v<T>);
     std::memcpy(&config_[offset], &value, sizeof value);
   }
+
+  ConfigState SaveConfig() const;
+  // Restore into a function that is new. InvalidArgument unless all that the guest cannot write is
+  // as it is here. Restoring calls nobody: what follows from the bytes is for derived classes to
+  // do, and for PciHost::Restore. Nothing has changed if it is refused.
+  absl::Status CheckConfig(const ConfigState& state) const;
+  absl::Status RestoreConfig(const ConfigState& state);
 
  private:
   // The part of an access of `size` bytes that lies in configuration space.

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/status.h"
+#include "devices/state_check.h"
 
 namespace ringside {
 namespace {
@@ -73,6 +74,38 @@ absl::Status PciHost::Add(PciFunction& function, uint32_t home) {
   return absl::OkStatus();
 }
 
+PciHost::State PciHost::Save() const {
+  const MutexLock lock(mutex_);
+  State state = {.config_address = config_address_, .functions = {}};
+  for (uint32_t number = 0; number < kDevices; ++number) {
+    ReadConfig(number * kFunctionsOfDevice * kFunctionSize,
+               std::as_writable_bytes(std::span(&state.functions[number], 1)));
+  }
+  return state;
+}
+
+absl::Status PciHost::Check(const State& state) const {
+  RINGSIDE_RETURN_IF_ERROR(
+      CheckBits("PCI configuration address", state.config_address, kAddressBits));
+  const State here = Save();
+  for (uint32_t number = 0; number < kDevices; ++number) {
+    if (state.functions[number] == here.functions[number]) continue;
+    return BadInput(
+        "PCI device %d is %08x in the saved state and %08x here; restore into a machine with the "
+        "same devices in the same order",
+        number, state.functions[number], here.functions[number]);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status PciHost::Restore(const State& state) {
+  RINGSIDE_RETURN_IF_ERROR(Check(state));
+  const MutexLock lock(mutex_);
+  config_address_ = state.config_address;
+  MoveBars();
+  return absl::OkStatus();
+}
+
 bool PciHost::Forwards(uint64_t address, uint64_t size) const {
   return address >= window_base_ && size <= window_size_ &&
          address - window_base_ <= window_size_ - size;
@@ -86,7 +119,7 @@ PciFunction* PciHost::Find(uint32_t address) const {
   return device < kDevices ? functions_[device] : nullptr;
 }
 
-void PciHost::ReadConfig(uint32_t address, std::span<std::byte> data) {
+void PciHost::ReadConfig(uint32_t address, std::span<std::byte> data) const {
   if (PciFunction* function = Find(address)) {
     function->ReadConfig(address % kFunctionSize, data);
   } else {

@@ -35,6 +35,14 @@ class PciHost {
   static constexpr uint64_t kEcamSize = 1 << 20;  // one bus: 32 devices, 8 functions, 4 KiB each
   static constexpr uint32_t kDevices = 32;
 
+  // Where BARs are mapped is not here: it follows from the functions' registers. Of two that
+  // overlap, whichever the guest put there first, the one that was added first is mapped again.
+  struct State {
+    uint32_t config_address = 0;                    // CONFIG_ADDRESS
+    std::array<uint32_t, kDevices> functions = {};  // vendor and device id; all ones: nobody
+    bool operator==(const State&) const = default;
+  };
+
   // BARs live on `memory`, in the window: not at address 0, and below 4 GiB.
   PciHost(Bus& memory, uint64_t window_base, uint64_t window_size);
 
@@ -42,6 +50,13 @@ class PciHost {
   // taken, the next that is free, around the end. ResourceExhausted if there is none left, or no
   // room in the window.
   absl::Status Add(PciFunction& function, uint32_t home = 1);
+
+  State Save() const;
+  // Restore into a host that is new and has its functions, which have been restored: maps their
+  // BARs. InvalidArgument unless the same functions are at the same numbers; nothing has changed
+  // then.
+  absl::Status Check(const State& state) const;
+  absl::Status Restore(const State& state);
 
   IoHandler& ports() { return ports_; }
   IoHandler& ecam() { return ecam_; }
@@ -75,7 +90,7 @@ class PciHost {
   };
 
   // `address` is laid out as in ECAM: bus 27:20, device 19:15, function 14:12, register 11:0.
-  void ReadConfig(uint32_t address, std::span<std::byte> data)
+  void ReadConfig(uint32_t address, std::span<std::byte> data) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WriteConfig(uint32_t address, std::span<const std::byte> data)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -93,7 +108,7 @@ class PciHost {
   Ports ports_{*this};
   Ecam ecam_{*this};
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   // By device number; null: nobody has it.
   std::array<PciFunction*, kDevices> functions_ ABSL_GUARDED_BY(mutex_) = {};
   std::vector<PlacedBar> bars_ ABSL_GUARDED_BY(mutex_);

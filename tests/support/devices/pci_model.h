@@ -55,6 +55,10 @@ class TaggedFunction final : public PciFunction {
     capability = AddCapability(0x09, body, writable);
   }
 
+  using PciFunction::CheckConfig;
+  using PciFunction::RestoreConfig;
+  using PciFunction::SaveConfig;
+
   void BarMapped(size_t index, uint64_t address) override {
     broken |= mapped.contains(index);
     mapped[index] = address;

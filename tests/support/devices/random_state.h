@@ -13,6 +13,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "devices/msix.h"
+#include "devices/pci_host.h"
 #include "devices/serial.h"
 
 namespace ringside {
@@ -21,6 +23,22 @@ namespace ringside {
 inline auto Fields(Serial::State& state) {
   auto& [enable, fifo, line, modem, scratch, divisor, overrun, transmitter, input] = state;
   return std::tie(enable, fifo, line, modem, scratch, divisor, overrun, transmitter, input);
+}
+inline auto Fields(Msix::EntryState& state) {
+  auto& [address_low, address_high, data, control, pending] = state;
+  return std::tie(address_low, address_high, data, control, pending);
+}
+inline auto Fields(Msix::State& state) {
+  auto& [control, entries] = state;
+  return std::tie(control, entries);
+}
+inline auto Fields(PciFunction::ConfigState& state) {
+  auto& [bytes] = state;
+  return std::tie(bytes);
+}
+inline auto Fields(PciHost::State& state) {
+  auto& [config_address, functions] = state;
+  return std::tie(config_address, functions);
 }
 
 namespace testing {

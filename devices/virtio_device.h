@@ -89,7 +89,8 @@ class VirtioDevice {
   virtual void Pause(Task& done) = 0;
   // Ends the rest. It may come first: `done` has run when this returns.
   virtual void Resume() = 0;
-  // Of a queue at rest: QueueSetup::next.
+  // While the device is active and paused: where this queue, one of those that were activated, goes
+  // on in its ring. QueueSetup::next of another activation takes it.
   virtual uint16_t Position(uint16_t queue) const = 0;
 };
 

@@ -10,10 +10,6 @@
 namespace ringside {
 namespace {
 
-constexpr uint8_t kDriverBits = VirtioTransport::kAcknowledge | VirtioTransport::kDriver |
-                                VirtioTransport::kDriverOk | VirtioTransport::kFeaturesOk |
-                                VirtioTransport::kFailed;
-
 bool IsPowerOfTwo(uint16_t size) {
   return size != 0 && (size & (size - 1)) == 0;
 }
@@ -33,8 +29,9 @@ constexpr Area kAreas[] = {
     {"device", &VirtioTransport::Queue::device_area, 4, 6, 8},
 };
 
-// Whether the areas are in memory is for the device to find out.
-std::optional<std::string> FaultOf(uint16_t index, const VirtioTransport::Queue& queue) {
+}  // namespace
+
+std::optional<std::string> VirtioTransport::FaultOf(uint16_t index, const Queue& queue) {
   for (const Area& area : kAreas) {
     const uint64_t address = queue.*area.address;
     const uint64_t size = area.fixed_size + area.entry_size * queue.size;
@@ -49,8 +46,6 @@ std::optional<std::string> FaultOf(uint16_t index, const VirtioTransport::Queue&
   }
   return std::nullopt;
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<VirtioTransport>> VirtioTransport::Create(
     VirtioDevice& device, std::string name, Logger log, std::vector<const EventFd*> vectors) {
@@ -101,7 +96,7 @@ void VirtioTransport::SetStatus(uint8_t status) {
 
 bool VirtioTransport::AddStatus(uint8_t bits) {
   const uint8_t old = status_;
-  if (!FeaturesAcceptable()) bits &= ~kFeaturesOk;
+  if (!Acceptable(driver_features_)) bits &= ~kFeaturesOk;
   uint8_t status = old | bits;
   // A driver that gave up does not start (section 2.1.1), nor does one that skips the negotiation
   // (section 3.1.1).
@@ -118,17 +113,9 @@ void VirtioTransport::Activate() {
   {
     const MutexLock lock(mutex_);
     features = driver_features();
-    for (uint16_t i = 0; i < queues_.size() && !fault; ++i) {
-      const Queue& queue = queues_[i];
-      if (!queue.enabled) continue;
-      fault = FaultOf(i, queue);
-      setups.push_back({.index = i,
-                        .size = queue.size,
-                        .descriptor_area = queue.descriptor_area,
-                        .driver_area = queue.driver_area,
-                        .device_area = queue.device_area,
-                        .kick = &ports_[i].kick,
-                        .call = &ports_[i].call});
+    setups = Setups();
+    for (const QueueSetup& setup : setups) {
+      if (!fault) fault = FaultOf(setup.index, queues_[setup.index]);
     }
     if (fault) {
       MarkNeedsReset();
@@ -138,6 +125,22 @@ void VirtioTransport::Activate() {
   }
   if (fault) return LogNeedsReset(*fault);
   device_.Activate(features, setups, *this);
+}
+
+std::vector<QueueSetup> VirtioTransport::Setups() {
+  std::vector<QueueSetup> setups;
+  for (uint16_t i = 0; i < queues_.size(); ++i) {
+    const Queue& queue = queues_[i];
+    if (!queue.enabled) continue;
+    setups.push_back({.index = i,
+                      .size = queue.size,
+                      .descriptor_area = queue.descriptor_area,
+                      .driver_area = queue.driver_area,
+                      .device_area = queue.device_area,
+                      .kick = &ports_[i].kick,
+                      .call = &ports_[i].call});
+  }
+  return setups;
 }
 
 bool VirtioTransport::BeginReset() {
@@ -238,9 +241,10 @@ uint64_t VirtioTransport::driver_features() const {
   return uint64_t{driver_features_[1]} << 32 | driver_features_[0];
 }
 
-bool VirtioTransport::FeaturesAcceptable() const {
-  return (driver_features() & kVirtioVersion1) != 0 && (driver_features() & ~offered()) == 0 &&
-         driver_features_[2] == 0 && driver_features_[3] == 0;
+bool VirtioTransport::Acceptable(const std::array<uint32_t, 4>& features) const {
+  const uint64_t low = uint64_t{features[1]} << 32 | features[0];
+  return (low & kVirtioVersion1) != 0 && (low & ~offered()) == 0 && features[2] == 0 &&
+         features[3] == 0;
 }
 
 // Queues.

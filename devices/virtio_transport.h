@@ -19,11 +19,13 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/log_limit.h"
 #include "base/sync.h"
@@ -42,6 +44,7 @@ class VirtioTransport final : private VirtioEvents {
     kNeedsReset = 64,
     kFailed = 128,
   };
+  static constexpr uint8_t kDriverBits = kAcknowledge | kDriver | kDriverOk | kFeaturesOk | kFailed;
   static constexpr uint8_t kIsrQueue = 1;
   static constexpr uint8_t kIsrConfig = 2;
   static constexpr uint16_t kNoVector = 0xffff;
@@ -55,6 +58,31 @@ class VirtioTransport final : private VirtioEvents {
     uint16_t vector = kNoVector;
   };
   enum class Half { kLow, kHigh };
+
+  // Registers, and what tells whether another device is of the same shape. Whether the device is
+  // active follows: it is, if DRIVER_OK is set and no enabled queue has an impossible area. Whether
+  // interrupts go to vectors at all is the bus's.
+  struct QueueState {
+    uint16_t max_size = 0;
+    uint16_t size = 0;
+    uint16_t enabled = 0;  // 1 or 0
+    uint64_t descriptor_area = 0;
+    uint64_t driver_area = 0;
+    uint64_t device_area = 0;
+    uint16_t vector = kNoVector;
+    uint16_t next = 0;  // Virtqueue::position(); 0 unless it is enabled and the device is active
+    bool operator==(const QueueState&) const = default;
+  };
+  struct State {
+    uint16_t device_id = 0;  // section 5
+    uint8_t status = 0;
+    uint8_t config_generation = 0;
+    uint8_t isr = 0;
+    uint16_t config_vector = kNoVector;
+    std::array<uint32_t, 4> driver_features = {};
+    std::vector<QueueState> queues;
+    bool operator==(const State&) const = default;
+  };
 
   // `name` says in logs which device it is. `vectors` are the bus's message-signalled interrupts
   // that queues and configuration changes can be connected to.
@@ -95,6 +123,16 @@ class VirtioTransport final : private VirtioEvents {
   // Whether the bus uses vectors at all. While it does not, as at first, interrupts only show in
   // the ISR status. Not changed by a reset.
   void EnableVectors(bool enabled);
+
+  // Of a device that is paused, if it is active. FailedPrecondition while a reset is under way: its
+  // end is not a driver's to wait for, so wait for ResetEnds.
+  absl::StatusOr<State> Save() const;
+  // Restore into a transport that is new, of a device that is paused and has its own state again:
+  // activates the device, with each queue where it was. InvalidArgument for what no device of this
+  // shape could have saved, FailedPrecondition if a driver has been here: nothing has changed then.
+  // A queue that was broken is begun again where it broke.
+  absl::Status Check(const State& state) const;
+  absl::Status Restore(const State& state);
 
   // Device configuration.
   void ReadConfig(uint64_t offset, std::span<std::byte> data);
@@ -140,11 +178,24 @@ class VirtioTransport final : private VirtioEvents {
   // Returns whether the device has to be activated.
   bool AddStatus(uint8_t bits) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Activate() ABSL_EXCLUSIVE_LOCKS_REQUIRED(calls_) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the enabled queues.
+  std::vector<QueueSetup> Setups() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Why the queue cannot be used, if so. Whether its areas are in memory is for the device to find
+  // out.
+  static std::optional<std::string> FaultOf(uint16_t index, const Queue& queue);
+
+  // Saved state: why no queue of it can be used, if so; and the steps of Check and Restore.
+  static std::optional<std::string> FaultOf(const State& state);
+  absl::Status CheckNew() const ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status CheckRegisters(const State& state) const;
+  absl::Status CheckQueue(const State& state, uint16_t index) const;
+  absl::Status CheckVector(uint16_t vector) const;
+  void RestoreRegisters(const State& state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   bool resetting() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return reset_done_ != nullptr; }
   uint64_t offered() const { return device_.features() | kVirtioVersion1; }
   uint64_t driver_features() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool FeaturesAcceptable() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool Acceptable(const std::array<uint32_t, 4>& features) const;
   // Null unless the driver may write its registers now.
   Queue* Writable(uint16_t index) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   uint16_t Valid(uint16_t vector) const;
@@ -161,7 +212,7 @@ class VirtioTransport final : private VirtioEvents {
   static constexpr int kMaxComplaints = 10;
   LogLimit complaints_;
 
-  Mutex calls_ ABSL_ACQUIRED_BEFORE(mutex_);  // one call of the device at a time
+  mutable Mutex calls_ ABSL_ACQUIRED_BEFORE(mutex_);  // one call of the device at a time
   mutable Mutex mutex_;
   uint8_t status_ ABSL_GUARDED_BY(mutex_) = 0;
   uint8_t config_generation_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -54,6 +54,7 @@ class FakeVirtioDevice final : public VirtioDevice {
     ++activations;
     accepted = features;
     setups.assign(queues.begin(), queues.end());
+    for (const QueueSetup& queue : queues) positions[queue.index] = queue.next;
     events = &transport_events;
     if (on_activate) on_activate();
   }
@@ -66,7 +67,12 @@ class FakeVirtioDevice final : public VirtioDevice {
 
   void Pause(Task& done) override { done.Run(); }
   void Resume() override {}
-  uint16_t Position(uint16_t) const override { return 0; }
+  uint16_t Position(uint16_t queue) const override {
+    Check(active, "only an active device has positions");
+    const auto is_it = [queue](const QueueSetup& setup) { return setup.index == queue; };
+    Check(std::ranges::any_of(setups, is_it), "only an activated queue has one");
+    return positions[queue];
+  }
 
   // Behaviour and records. To be set before, and read after, what the test does.
   std::function<void()> on_activate;
@@ -77,6 +83,7 @@ class FakeVirtioDevice final : public VirtioDevice {
   int resets = 0;
   uint64_t accepted = 0;
   std::vector<QueueSetup> setups;
+  std::array<uint16_t, kQueues> positions{};  // what Position answers; Activate sets it
   VirtioEvents* events = nullptr;
   std::atomic<bool> active{false};
 

@@ -16,6 +16,7 @@
 #include "devices/msix.h"
 #include "devices/pci_host.h"
 #include "devices/serial.h"
+#include "devices/virtio_transport.h"
 
 namespace ringside {
 
@@ -39,6 +40,14 @@ inline auto Fields(PciFunction::ConfigState& state) {
 inline auto Fields(PciHost::State& state) {
   auto& [config_address, functions] = state;
   return std::tie(config_address, functions);
+}
+inline auto Fields(VirtioTransport::QueueState& state) {
+  auto& [max_size, size, enabled, descriptors, driver, device, vector, next] = state;
+  return std::tie(max_size, size, enabled, descriptors, driver, device, vector, next);
+}
+inline auto Fields(VirtioTransport::State& state) {
+  auto& [id, status, generation, isr, config_vector, features, queues] = state;
+  return std::tie(id, status, generation, isr, config_vector, features, queues);
 }
 
 namespace testing {

@@ -27,7 +27,8 @@ class Msix {
   static constexpr uint64_t kPageSize = 4096;   // of table() and of pending_bits()
   static constexpr uint16_t kMaxVectors = 256;  // 16 bytes each: a page
 
-  // Message Control (section 6.8.2.3).
+  // Message Control (section 6.8.2.3), and where the capability has it.
+  static constexpr uint32_t kControlOffset = 2;
   static constexpr uint16_t kEnable = 1 << 15;
   static constexpr uint16_t kFunctionMask = 1 << 14;
 

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/status.h"
+#include "devices/state_check.h"
 
 namespace ringside {
 namespace {
@@ -184,9 +185,8 @@ VirtioBlk::Config VirtioBlk::MakeConfig() const {
 void VirtioBlk::ReadConfig(uint64_t offset, std::span<std::byte> data) {
   const Config config = MakeConfig();
   const auto* bytes = reinterpret_cast<const std::byte*>(&config);
-  constexpr uint64_t kSize = offsetof(Config, unused1) + sizeof Config::unused1;
   for (size_t i = 0; i < data.size(); ++i) {
-    data[i] = offset < kSize && i < kSize - offset ? bytes[offset + i] : std::byte{0};
+    data[i] = offset < kConfigSize && i < kConfigSize - offset ? bytes[offset + i] : std::byte{0};
   }
 }
 
@@ -197,6 +197,35 @@ void VirtioBlk::WriteConfig(uint64_t offset, std::span<const std::byte> data, ui
   }
   writeback_field_ = data[0] != std::byte{0};
   SetWriteBack(features);
+}
+
+VirtioBlk::State VirtioBlk::Save() const {
+  static_assert(kConfigSize == offsetof(Config, unused1) + sizeof Config::unused1);
+  const Config config = MakeConfig();
+  State state;
+  std::memcpy(state.config.data(), &config, kConfigSize);
+  return state;
+}
+
+absl::Status VirtioBlk::Check(const State& state) const {
+  const State here = Save();
+  for (size_t i = 0; i < kConfigSize; ++i) {
+    if (i == offsetof(Config, writeback)) {
+      RINGSIDE_RETURN_IF_ERROR(CheckBits("writeback field of the disk", state.config[i], 1));
+    } else if (state.config[i] != here.config[i]) {
+      return BadInput(
+          "byte %d of the saved disk's configuration is %#x, and %#x here; restore with a disk of "
+          "the same size, block size and queues",
+          i, state.config[i], here.config[i]);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VirtioBlk::Restore(const State& state) {
+  RINGSIDE_RETURN_IF_ERROR(Check(state));
+  writeback_field_ = state.config[offsetof(Config, writeback)];
+  return absl::OkStatus();
 }
 
 // Section 5.2.6.2: a driver that knows neither of flushes nor of the field relies on every write.

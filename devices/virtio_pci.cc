@@ -24,9 +24,6 @@ constexpr uint32_t kPciStatus = 0x06;
 constexpr uint16_t kInterruptStatus = 1 << 3;
 constexpr uint8_t kVendorCapability = 0x09;
 constexpr uint8_t kMsixCapability = 0x11;
-constexpr uint32_t kMsixControl = 2;  // offset in the capability
-constexpr uint16_t kMsixEnable = 1 << 15;
-constexpr uint16_t kMsixFunctionMask = 1 << 14;
 
 // Section 4.1.4, virtio_pci_cap, from the byte after the link to the next capability.
 struct [[gnu::packed]] Capability {
@@ -132,7 +129,7 @@ void VirtioPci::AddCapabilities() {
     uint32_t table;  // with the number of the BAR, 0, in their low bits
     uint32_t pending_bits;
   } msix = {static_cast<uint16_t>(msix_->size() - 1), kTablePage, kPendingPage};
-  const uint16_t msix_writable = kMsixEnable | kMsixFunctionMask;
+  const uint16_t msix_writable = Msix::kEnable | Msix::kFunctionMask;
   msix_capability_ = AddCapability(kMsixCapability, BytesOf(msix), BytesOf(msix_writable));
 
   const auto add = [this](CapabilityType type, uint64_t offset, uint32_t size) {
@@ -314,7 +311,8 @@ void VirtioPci::WriteStatus(uint8_t status) {
 void VirtioPci::BeforeConfigRead(uint32_t offset, size_t size) {
   if (Overlaps(offset, size, kPciStatus, sizeof(uint16_t))) {
     // Section 4.1.4.5.1: of use to a driver that polls, as there is no interrupt pin.
-    const bool by_vector = (Get<uint16_t>(msix_capability_ + kMsixControl) & kMsixEnable) != 0;
+    const bool by_vector =
+        (Get<uint16_t>(msix_capability_ + Msix::kControlOffset) & Msix::kEnable) != 0;
     const auto status = static_cast<uint16_t>(Get<uint16_t>(kPciStatus) & ~kInterruptStatus);
     const bool interrupt = !by_vector && transport_->isr() != 0;
     Put(kPciStatus, static_cast<uint16_t>(status | (interrupt ? kInterruptStatus : 0)));
@@ -331,7 +329,9 @@ void VirtioPci::BeforeConfigRead(uint32_t offset, size_t size) {
 }
 
 void VirtioPci::AfterConfigWrite(uint32_t offset, size_t size) {
-  if (Overlaps(offset, size, msix_capability_ + kMsixControl, sizeof(uint16_t))) ApplyMsixControl();
+  if (Overlaps(offset, size, msix_capability_ + Msix::kControlOffset, sizeof(uint16_t))) {
+    ApplyMsixControl();
+  }
   const uint32_t data_at = window_capability_ + kWindowData;
   if (!Overlaps(offset, size, data_at, sizeof(uint32_t))) return;
   uint64_t bar_offset;
@@ -352,12 +352,12 @@ size_t VirtioPci::Window(uint64_t& offset) const {
 }
 
 void VirtioPci::ApplyMsixControl() {
-  const auto control = Get<uint16_t>(msix_capability_ + kMsixControl);
-  const bool enabled = (control & kMsixEnable) != 0;
+  const auto control = Get<uint16_t>(msix_capability_ + Msix::kControlOffset);
+  const bool enabled = (control & Msix::kEnable) != 0;
   // Interrupts go to vectors only while these deliver or keep them pending: what happens with MSI-X
   // off shows in the ISR status, and must not arrive as a message once it is on.
   if (!enabled) transport_->EnableVectors(false);
-  msix_->SetControl(enabled, (control & kMsixFunctionMask) != 0);
+  msix_->SetControl(enabled, (control & Msix::kFunctionMask) != 0);
   if (enabled) transport_->EnableVectors(true);
 }
 

@@ -39,12 +39,31 @@ class VirtioPci final : public PciFunction, private IoHandler {
   static constexpr uint64_t kBarSize = 8 * kPageSize;
   static constexpr uint64_t kDoorbellSize = 4;  // the notify capability's multiplier
 
+  // Configuration space, which has the access window's registers too, and what is behind BAR 0.
+  // Doorbells and the interrupts' ways follow from these.
+  struct State {
+    ConfigState config;
+    Msix::State msix;
+    VirtioTransport::State transport;
+    uint32_t device_feature_select = 0;
+    uint32_t driver_feature_select = 0;
+    uint16_t queue_select = 0;
+    bool operator==(const State&) const = default;
+  };
+
   // One vector for configuration changes and one a queue. `name` says in logs which device it is.
   static absl::StatusOr<std::unique_ptr<VirtioPci>> Create(VirtioDevice& device, std::string name,
                                                            PciPlatform& platform, Logger log);
   ~VirtioPci() override;
 
   VirtioTransport& transport() { return *transport_; }
+
+  // While no vCPU runs; see VirtioTransport::Save and Restore, whose errors they have, for what
+  // state the device must be in. Restore is into a function that is new and on its PciHost, whose
+  // own Restore comes behind it. Nothing has changed if it is refused.
+  absl::StatusOr<State> Save() const;
+  absl::Status Check(const State& state) const;
+  absl::Status Restore(const State& state);
 
   void BarMapped(size_t index, uint64_t address) override;
   void BarUnmapped(size_t index, uint64_t address) override;

@@ -2,7 +2,9 @@
 // layout that Linux has of them.
 #include <linux/virtio_blk.h>
 
+#include "tests/support/devices/random_state.h"
 #include "tests/support/devices/virtio_blk_fixture.h"
+#include "tests/support/status_matchers.h"
 
 namespace ringside::testing {
 namespace {
@@ -193,6 +195,75 @@ TEST_F(VirtioBlkConfigTest, TheCacheFieldIsTheDisksAgainAfterAReset) {
   Activate();
   EXPECT_EQ(rig().Run(driver().AddWrite(0, Pattern(512, 1))), kBlkOk);
   EXPECT_FALSE(disk_->records().back().durable);
+}
+
+// Saved state.
+
+TEST_F(VirtioBlkConfigTest, ASavedDeviceGoesOnWithItsCacheFieldWhereItsRingWas) {
+  Start({});
+  WriteWce(0, features());
+  EXPECT_EQ(rig().Run(driver().AddWrite(0, Pattern(512, 1))), kBlkOk);
+  EXPECT_EQ(rig().Run(driver().AddWrite(512, Pattern(512, 2))), kBlkOk);
+  const VirtioBlk::State state = device_->Save();
+  // Nothing is in flight; who looks at the queue is its thread.
+  uint16_t position = 0;
+  threads_[0]->RunAndWait([&] { position = device_->Position(0); });
+  EXPECT_EQ(position, 2);
+  Reset();
+
+  device_ = std::make_unique<VirtioBlk>(*disk_, *memory_, std::vector{threads_[0].get()},
+                                        VirtioBlkConfig{});
+  ASSERT_EQ(device_->Restore(state), absl::OkStatus());
+  EXPECT_EQ(device_->Save(), state);
+  EXPECT_EQ(wce(), 0);
+  QueueSetup setup = rig().Setup(0);
+  setup.next = position;
+  device_->Activate(features(), {{setup}}, events_);
+  active_ = true;
+  const uint16_t head = driver().AddRead(512, 512);
+  EXPECT_EQ(rig().Run(head), kBlkOk);
+  EXPECT_EQ(Data(0, head, 512), Pattern(512, 2));
+  EXPECT_EQ(rig().Run(driver().AddWrite(0, Pattern(512, 3))), kBlkOk);
+  EXPECT_TRUE(disk_->records().back().durable);
+}
+
+TEST_F(VirtioBlkConfigTest, StateIsTakenForTheSameDiskOnly) {
+  Make({});
+  const VirtioBlk::State here = device_->Save();
+  // Each byte and what a driver may have made of it.
+  for (size_t i = 0; i < VirtioBlk::kConfigSize; ++i) {
+    for (const int flip : {1, 2, 0x80}) {
+      VirtioBlk::State state = here;
+      state.config[i] ^= static_cast<uint8_t>(flip);
+      const bool is_field = i == offsetof(virtio_blk_config, wce) && flip == 1;
+      ASSERT_EQ(device_->Restore(state).ok(), is_field) << i;
+      ASSERT_EQ(device_->Save(), is_field ? state : here);
+      ASSERT_EQ(device_->Restore(here), absl::OkStatus());
+    }
+  }
+  Make({.info = {.size = 2 * kDiskSize}});
+  EXPECT_THAT(device_->Restore(here), IsBadInput("configuration", "same size"));
+  VirtioBlk::State state = device_->Save();
+  state.config[offsetof(virtio_blk_config, wce)] = 2;
+  EXPECT_THAT(device_->Restore(state), IsBadInput("writeback", "0x2"));
+}
+
+TEST_F(VirtioBlkConfigTest, AnyBytesOfAStateAreTakenOrRefused) {
+  Make({});
+  const VirtioBlk::State here = device_->Save();
+  RandomState random(5);
+  int taken = 0;
+  for (int round = 0; round < 20000; ++round) {
+    VirtioBlk::State state = here;
+    round % 2 == 0 ? random.Fill(state, 0) : random.Mutate(state);
+    if (device_->Restore(state).ok())
+      ++taken;
+    else
+      state = here;
+    ASSERT_EQ(device_->Save(), state);
+    ASSERT_EQ(device_->Restore(here), absl::OkStatus());
+  }
+  EXPECT_GT(taken, 20);
 }
 
 TEST_F(VirtioBlkConfigTest, DiscardAndZeroesNeedTheirFeatures) {

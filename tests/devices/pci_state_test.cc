@@ -131,7 +131,7 @@ TEST(PciState, AnyBytesAreTakenOrRefused) {
   auto model = std::make_unique<PciModel>();
   const Saved fresh = Save(*model);
   int taken = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < 8000; ++round) {
     Saved state = fresh;
     if (round % 8 == 0) {
       random.Fill(state, 0);

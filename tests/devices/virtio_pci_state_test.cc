@@ -232,7 +232,7 @@ TEST(VirtioPciState, AnyBytesAreTakenOrRefused) {
   auto machine = std::make_unique<Machine>();
   const Saved fresh = machine->Save();
   int taken = 0;
-  for (int round = 0; round < 20000; ++round) {
+  for (int round = 0; round < 10000; ++round) {
     Saved state = round % 4 == 1 ? fresh : valid;
     switch (round % 8) {
       case 0:

@@ -199,6 +199,38 @@ TEST_F(VirtqueueTest, AnotherGoesOnAtItsPosition) {
   }
 }
 
+// A position may come out of saved state, which may say anything: up to a ring's length before the
+// driver's index there are chains to take, and anywhere else the ring is broken.
+TEST_F(VirtqueueTest, AnyPositionIsGoneOnFromOrBreaksTheRing) {
+  constexpr uint16_t kSize = 8;
+  constexpr uint16_t kIndex = 3;
+  RawRing ring(*memory_, RingPlace(0x10000, kSize));
+  for (uint16_t i = 0; i < kSize; ++i) ring.SetAvailableEntry(i, i);
+  ring.SetAvailableIndex(kIndex);
+  int broken = 0;
+  for (uint32_t next = 0; next <= 0xffff; ++next) {
+    Virtqueue queue(*memory_, {.size = kSize,
+                               .descriptor_area = ring.place().descriptors,
+                               .driver_area = ring.place().available,
+                               .device_area = ring.place().used,
+                               .next = static_cast<uint16_t>(next)});
+    const auto waiting = static_cast<uint16_t>(kIndex - next);
+    std::array<DescriptorChain, kSize> chains;
+    const size_t taken = queue.Take(chains);
+    broken += queue.error() != nullptr ? 1 : 0;
+    ASSERT_EQ(taken, waiting <= kSize ? waiting : 0u) << next;
+    for (size_t i = 0; i < taken; ++i) {
+      EXPECT_EQ(chains[i].head(), (next + i) % kSize);
+      queue.Return(std::move(chains[i]), 0);
+    }
+    EXPECT_EQ(queue.Publish(), taken > 0);
+    if (taken > 0) {
+      EXPECT_EQ(ring.used_index(), kIndex);
+    }
+  }
+  EXPECT_EQ(broken, 0x10000 - kSize - 1);
+}
+
 TEST_F(VirtqueueTest, WhatIsPutBackIsTakenAgain) {
   FakeDriver driver(*memory_, {.size = 8});
   Virtqueue queue(*memory_, driver.layout());

@@ -90,8 +90,8 @@ class RandomState {
   template <typename State>
   void Fill(State& state, size_t most_elements) {
     ForEach(
-        state, [this](auto& value) { value = Value<std::remove_reference_t<decltype(value)>>(); },
-        [this, most_elements](auto& vector) { vector.resize(Below(most_elements + 1)); });
+        state, [&](auto& value) { value = Value<std::remove_reference_t<decltype(value)>>(); },
+        [&](auto& vector) { vector.resize(Below(most_elements + 1)); });
   }
 
   // One to three fields, or lengths of vectors.

@@ -129,7 +129,7 @@ void VirtioTransport::Activate() {
 
 std::vector<QueueSetup> VirtioTransport::Setups() {
   std::vector<QueueSetup> setups;
-  for (uint16_t i = 0; i < queues_.size(); ++i) {
+  for (uint16_t i = 0; i < queue_count(); ++i) {
     const Queue& queue = queues_[i];
     if (!queue.enabled) continue;
     setups.push_back({.index = i,

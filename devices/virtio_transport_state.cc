@@ -41,7 +41,7 @@ absl::StatusOr<VirtioTransport::State> VirtioTransport::Save() const {
              .config_vector = config_vector_,
              .driver_features = driver_features_,
              .queues = {}};
-    for (uint16_t i = 0; i < queues_.size(); ++i) {
+    for (uint16_t i = 0; i < queue_count(); ++i) {
       const Queue& queue = queues_[i];
       state.queues.push_back({.max_size = device_.max_queue_size(i),
                               .size = queue.size,
@@ -138,9 +138,11 @@ absl::Status VirtioTransport::CheckVector(uint16_t vector) const {
 }
 
 std::optional<std::string> VirtioTransport::FaultOf(const State& state) {
-  for (uint16_t i = 0; i < state.queues.size(); ++i) {
-    if (state.queues[i].enabled == 0) continue;
-    if (auto fault = FaultOf(i, Registers(state.queues[i]))) return fault;
+  uint16_t index = 0;
+  for (const QueueState& queue : state.queues) {
+    const uint16_t i = index++;
+    if (queue.enabled == 0) continue;
+    if (auto fault = FaultOf(i, Registers(queue))) return fault;
   }
   return std::nullopt;
 }

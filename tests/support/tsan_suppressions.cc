@@ -11,5 +11,6 @@ extern "C" const char* __tsan_default_suppressions() {
 #endif
       // Abseil's package is not built with the sanitizer, and there the last but one owner of a
       // Status lets go: the last one seems to delete what somebody else still counts.
-      "race:^Unref$\n";
+      "race:^Unref$\n"
+      "race:^absl::*::Status::Unref\n";
 }

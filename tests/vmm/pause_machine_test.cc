@@ -100,23 +100,25 @@ TEST_P(PauseUnderLoadTest, NothingIsLostAndNothingMoves) {
   const auto machine = Begin(config);
   std::mt19937 random(1);
   int pauses = 0;
-  uint64_t before = 0, seen = 0;
   while (!IsOver(*machine)) {
     const absl::Status status = machine->Pause();
     if (!status.ok()) break;  // the guest was quicker
-    ++pauses;
     const uint64_t requests = Requests(*machine), exits = Exits(*machine);
-    seen += requests > std::exchange(before, requests);
     testing::Delay(static_cast<int>(random() % 20'000));
     EXPECT_EQ(Requests(*machine), requests);
     EXPECT_EQ(Exits(*machine), exits);
     EXPECT_TRUE(machine->paused());
     machine->Resume();
+    // Who is paused again before he has woken gets nowhere.
+    if (++pauses % 4 == 0) {
+      ASSERT_TRUE(
+          testing::SpinUntil([&] { return IsOver(*machine) || Requests(*machine) > requests; }));
+    }
     testing::Delay(static_cast<int>(random() % 100'000));
   }
   EndWell(*machine);
-  EXPECT_GT(pauses, 500);
-  EXPECT_GT(seen, 100u) << "the guest got on between pauses";
+  EXPECT_GT(pauses, 100);
+  std::printf("%d pauses\n", pauses);
 }
 
 INSTANTIATE_TEST_SUITE_P(

@@ -2,6 +2,7 @@
 // analysis checks. Not Abseil's: Debian's is built without what ThreadSanitizer needs to see them.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
@@ -50,9 +51,11 @@ class Event {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return notified_; });
   }
-  // Returns whether it has happened.
+  // Returns whether it has happened. The limit may be infinite.
   bool WaitFor(absl::Duration limit) const {
     std::unique_lock lock(mutex_);
+    // More than a century would overflow the standard's clock.
+    limit = std::min(limit, absl::Hours(24 * 365 * 100));
     return changed_.wait_for(lock, absl::ToChronoNanoseconds(limit), [this] { return notified_; });
   }
 

@@ -23,24 +23,56 @@ absl::StatusOr<DeviceQueues::Entry*> DeviceQueues::Find(const std::string& name)
                       name, Nearest(name, names)));
 }
 
-absl::Status DeviceQueues::Move(const std::string& device, uint16_t queue,
-                                const std::string& io_thread) {
-  RINGSIDE_ASSIGN_OR_RETURN(Entry* const moved, Find(device));
-  if (queue >= moved->device.queue_count()) {
-    return BadInput("%s has no queue %d; it has 0 to %d", moved->name, queue,
-                    moved->device.queue_count() - 1);
+bool DeviceQueues::Entry::BeginMove(absl::Time deadline) {
+  const MutexLock lock(mutex);
+  while (moving) {
+    if (moved.wait_until(mutex, absl::ToChronoTime(deadline)) == std::cv_status::timeout) {
+      return false;
+    }
   }
-  // Kept until the queue has arrived, and so needs it.
-  RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle to, io_threads_.Find(io_thread));
-  const MutexLock lock(moved->moving);
-  Event over;
-  absl::Status status;
-  moved->device.MoveQueue(queue, *to, [&](const absl::Status& result) {
-    status = result;
-    over.Notify();
+  moving = true;
+  return true;
+}
+
+void DeviceQueues::Entry::EndMove() {
+  const MutexLock lock(mutex);
+  moving = false;
+  moved.notify_one();
+}
+
+absl::Status DeviceQueues::Move(const std::string& device, uint16_t queue,
+                                const std::string& io_thread, absl::Duration patience) {
+  // Of one who may have given up when it is over.
+  struct Outcome {
+    IoThreads::Handle to;  // kept until the queue has arrived, and so needs it
+    Event known;
+    absl::Status status;
+  };
+  const absl::Time deadline = absl::Now() + patience;
+  RINGSIDE_ASSIGN_OR_RETURN(Entry* const entry, Find(device));
+  if (queue >= entry->device.queue_count()) {
+    return BadInput("%s has no queue %d; it has 0 to %d", entry->name, queue,
+                    entry->device.queue_count() - 1);
+  }
+  const auto outcome = std::make_shared<Outcome>();
+  RINGSIDE_ASSIGN_OR_RETURN(outcome->to, io_threads_.Find(io_thread));
+  if (!entry->BeginMove(deadline)) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "queue %d of %s was not moved: after %s another one of it is still being moved; try again",
+        queue, entry->name, absl::FormatDuration(patience)));
+  }
+  IoThread& to = *outcome->to;
+  entry->device.MoveQueue(queue, to, [outcome, entry](const absl::Status& status) {
+    outcome->status = status;
+    outcome->to = nullptr;
+    entry->EndMove();
+    outcome->known.Notify();
   });
-  over.Wait();
-  return status;
+  if (outcome->known.WaitFor(deadline - absl::Now())) return outcome->status;
+  return absl::DeadlineExceededError(absl::StrFormat(
+      "queue %d of %s has not moved within %s: requests of it are still in flight; it moves to '%s' "
+      "once they are done",
+      queue, entry->name, absl::FormatDuration(patience), io_thread));
 }
 
 absl::Status DeviceQueues::RemoveIoThread(const std::string& name) {

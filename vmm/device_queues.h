@@ -5,6 +5,7 @@
 // Ownership: what is added, and the I/O threads, outlive it.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -27,7 +28,8 @@ class DeviceQueues {
   void Add(std::string name, std::string path, QueuedDevice& device, VirtioPci& pci);
 
   // See Machine.
-  absl::Status Move(const std::string& device, uint16_t queue, const std::string& io_thread);
+  absl::Status Move(const std::string& device, uint16_t queue, const std::string& io_thread,
+                    absl::Duration patience);
   absl::Status RemoveIoThread(const std::string& name);
 
   std::vector<QueueStatistics> Statistics(const std::string& device) const;
@@ -35,11 +37,17 @@ class DeviceQueues {
 
  private:
   struct Entry {
+    // Whether it is the caller's turn to move a queue of this device; EndMove is to follow.
+    bool BeginMove(absl::Time deadline);
+    void EndMove();
+
     std::string name;
     std::string path;
     QueuedDevice& device;
     VirtioPci& pci;
-    Mutex moving;  // held by the one that moves a queue
+    Mutex mutex;
+    bool moving ABSL_GUARDED_BY(mutex) = false;
+    std::condition_variable_any moved;
   };
 
   absl::StatusOr<Entry*> Find(const std::string& name);

@@ -144,8 +144,10 @@ class Machine {
   // request of which a part was done begins anew on the other thread, so who moves a queue all the
   // time keeps it from its end. On an error the queue stays where it was: NotFound and
   // InvalidArgument name what there is not; others say why the thread cannot serve it.
-  absl::Status MoveQueue(const std::string& device, uint16_t queue, const std::string& io_thread) {
-    return queues_->Move(device, queue, io_thread);
+  // DeadlineExceeded: it has not moved yet; the text says whether it will.
+  absl::Status MoveQueue(const std::string& device, uint16_t queue, const std::string& io_thread,
+                         absl::Duration patience = absl::InfiniteDuration()) {
+    return queues_->Move(device, queue, io_thread, patience);
   }
   // Starts one more I/O thread, and returns its name.
   absl::StatusOr<std::string> AddIoThread(const IoThreadConfig& config) {

@@ -22,9 +22,7 @@ absl::Status Pauser::PauseAndWait(absl::Duration patience) {
     outcome->status = status;
     outcome->known.Notify();
   });
-  if (patience == absl::InfiniteDuration()) {
-    outcome->known.Wait();
-  } else if (!outcome->known.WaitFor(patience)) {
+  if (!outcome->known.WaitFor(patience)) {
     GiveUp(id);
     // It may have been paused at the last moment.
     if (!outcome->known.HasBeenNotified()) {

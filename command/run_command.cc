@@ -266,7 +266,8 @@ int Fail(const absl::Status& status, LogSink& log) {
 
 }  // namespace
 
-int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineWriter& errors) {
+int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineWriter& errors,
+               RunCompanion* companion) {
   const Logger log(&sink);
   absl::StatusOr<MachineConfig> config = MakeConfig(options);
   if (!config.ok()) return Fail(config.status(), sink);
@@ -295,8 +296,10 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   if (absl::Status status = (*machine)->Start(); !status.ok()) return Fail(status, sink);
   const uint64_t resident = options.timing ? ResidentBeyondGuest() : 0;
 
+  if (companion != nullptr) companion->Begin(**machine);
   const int signal = WaitForEnd(**machine, signals, log);
   if (signal != 0) (*machine)->Stop();
+  if (companion != nullptr) companion->End();
   // The machine's end may take as long as its storage does.
   terminal.reset();
   Results results;

@@ -81,6 +81,8 @@ check_modes() {
     done
 }
 
+check_clock() { echo "clock=$(date +%s)"; }
+
 # Requests at random moments, one at a time: one that is never noticed would hold up its job for ever.
 check_pauses() {
     must fio --ioengine=io_uring --direct=1 --iodepth=1 --rw=randread --bs=4k --thread \

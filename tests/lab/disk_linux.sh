@@ -83,6 +83,18 @@ check_verify() {
     same "the raw disk" "$(value raw_sum)" "$(head -c $((4 * MIB)) "$raw" | checksum)"
 }
 
+check_deep() {
+    [ "$(value fio_deep)" = 0,8192,8192 ] ||
+        fail "fio's job deep: error, KiB read, written: '$(value fio_deep)'"
+    same "the deep job's data" "$(value deep_sum)" "$(tail -c $((8 * MIB)) "$raw" | checksum)"
+}
+
+# The guest's clock has gone on while it stood still.
+check_clock() {
+    late=$(($(date +%s) - $(value clock)))
+    [ "$late" -ge -2 ] && [ "$late" -le 20 ] || fail "the guest's clock is $late s late"
+}
+
 check_modes() {
     for mode in $modes; do
         image=$work/$mode.img
@@ -213,6 +225,19 @@ group_forbidden() {
     echo 2 >/proc/sys/kernel/io_uring_disabled || fail "L1's kernel cannot forbid io_uring"
     raw_size=400M
     boot scratch 1 none fallback
+}
+
+# By a program that pauses its machine a hundred times.
+group_paused() {
+    raw_size=16M
+    for each in $kernels; do
+        use "$each"
+        boot verify,deep,clock 2 none io_uring
+        paused=$(value pauses)
+        [ "${paused:-0}" -ge 20 ] || fail "the machine was paused ${paused:-0} times, expected 20 to 100"
+        echo "paused $paused times"
+    done
+    raw_size=
 }
 
 group_features() {

@@ -1,0 +1,287 @@
+#include "command/command_main.h"
+
+#include <CLI/CLI.hpp>
+#include <csignal>
+#include <fcntl.h>
+#include <spdlog/details/os.h>
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/nearest.h"
+#include "base/printable.h"
+#include "command/doctor_command.h"
+#include "command/exit_codes.h"
+#include "command/line_writer.h"
+#include "command/report_command.h"
+#include "command/run_command.h"
+
+namespace ringside {
+namespace {
+
+constexpr char kExitCodes[] =
+    "Exit codes: 0 the guest powered off, 1 failure at run time, 2 bad input, 3 the guest asked "
+    "for a reboot, 4 the guest crashed, 128 + n ended by signal n (the second one at once).";
+
+constexpr char kReportHelp[] =
+    "The stages of a request, each from one stamp to the next:\n"
+    "  seen->taken           it waits for those before it, and its descriptor chain is read\n"
+    "  taken->submitted      it waits for those behind it in its batch\n"
+    "  submitted->completed  the host's storage has it\n"
+    "  completed->published  it waits for the others that completed, and is shown in the used "
+    "ring\n"
+    "  published->interrupt  the interrupt is signalled, where the driver wants one\n\n"
+    "Examples:\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
+    "  ringside report trace.jsonl\n"
+    "  ringside report trace.jsonl --svg latency.svg\n"
+    "  ringside report trace.jsonl --json | jq '.queues[0].total.p99_ns'\n\n"
+    "Exit codes: 0 done, 1 not all of the picture could be written, 2 the file is no trace, is "
+    "damaged, or cannot be read, or the picture's is something else.";
+
+constexpr char kRunExamples[] =
+    "Leave the console with Ctrl-].\n\n"
+    "Examples:\n"
+    "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz\n"
+    "  ringside run --kernel vmlinux --cpus 4 --memory 6G --disk path=root.img \\\n"
+    "      --cmdline 'console=ttyS0 root=/dev/vda rw'\n"
+    "  ringside run --kernel vmlinuz --initrd initrd.cpio.gz --disk path=/dev/nvme0n1 \\\n"
+    "      --disk path=data.img,readonly=on,cache=writeback,queues=2 --stats\n"
+    "  ringside run --kernel vmlinuz --disk nvme://0000:00:04.0/1 --disk path=data.img\n"
+    "  ringside run --kernel vmlinuz --disk /dev/ng0n1,queues=2\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=cost,price=0.5\n"
+    "  ringside run --kernel vmlinuz --cpus 2 --cpu-affinity 0:0,1:1 --halt-poll 50us \\\n"
+    "      --iothread id=a,poll=always,cpu=2 --iothread id=b,poll=fixed,max=20us,cpu=3 \\\n"
+    "      --disk path=root.img,queues=2,iothreads=a:0/b:1 --disk path=data.img,iothreads=b\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=always \\\n"
+    "      --poll-trace waits.csv\n"
+    "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n\n";
+
+// What is logged, as spdlog has it, for a terminal with colours.
+class LineSink final : public spdlog::sinks::base_sink<std::mutex> {
+ public:
+  LineSink(LineWriter& lines, bool in_color) : lines_(lines), in_color_(in_color) {}
+
+ private:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    std::string text(line.data(), line.size());
+    if (in_color_ && message.color_range_end > message.color_range_start) {
+      text.insert(message.color_range_end, "\033[m");
+      text.insert(message.color_range_start, Color(message.level));
+    }
+    lines_.Write(text);
+  }
+  void flush_() override {}
+
+  static const char* Color(spdlog::level::level_enum level) {
+    return level >= spdlog::level::err    ? "\033[1;31m"
+           : level >= spdlog::level::warn ? "\033[1;33m"
+                                          : "\033[32m";
+  }
+
+  LineWriter& lines_;
+  const bool in_color_;
+};
+
+// What the library has to say goes to stderr, and waits for nobody who reads that.
+class SpdlogSink final : public LogSink {
+ public:
+  explicit SpdlogSink(LineWriter& lines)
+      : logger_("ringside",
+                std::make_shared<LineSink>(lines, spdlog::details::os::in_terminal(stderr) &&
+                                                      spdlog::details::os::is_color_terminal())) {
+    logger_.set_pattern("ringside: %^%l%$: %v");
+  }
+  void Log(Severity severity, std::string_view line) override {
+    constexpr spdlog::level::level_enum kLevels[] = {spdlog::level::debug, spdlog::level::info,
+                                                     spdlog::level::warn, spdlog::level::err};
+    logger_.log(kLevels[static_cast<int>(severity)], "{}", Printable(line));
+  }
+
+ private:
+  spdlog::logger logger_;
+};
+
+std::string AboutDropped(uint64_t lines) {
+  return absl::StrFormat("ringside: warning: %d lines were dropped, as nobody read them\n", lines);
+}
+
+void AddRunOptions(CLI::App& run, RunOptions& options) {
+  run.add_option("--kernel", options.kernel, "bzImage, or ELF vmlinux")
+      ->required()
+      ->type_name("FILE");
+  run.add_option("--initrd", options.initrd, "initial RAM disk")->type_name("FILE");
+  run.add_option("--cmdline", options.command_line, "kernel command line")
+      ->type_name("TEXT")
+      ->default_str("\"console=ttyS0 panic=-1\"");
+  run.add_option("--cpus", options.cpus, "vCPUs, 1 to 254")->type_name("N")->default_str("1");
+  run.add_option("--memory", options.memory, "guest memory; takes K, M, G")
+      ->type_name("SIZE")
+      ->default_str("512M");
+  run.add_option(
+         "--serial", options.serial,
+         "where COM1 goes: stdio, none, or file=PATH[,limit=64M][,truncate=on], which appends "
+         "unless told to truncate; what would make the file longer than its limit is dropped")
+      ->type_name("WHERE")
+      ->default_str("stdio");
+  run.add_option("--entry", options.entry, "how the kernel is entered: auto, linux or pvh")
+      ->type_name("HOW")
+      ->default_str("auto");
+  run.add_option(
+         "--disk", options.disks,
+         "path=FILE[,readonly=on][,cache=none|writeback|writethrough|directsync|unsafe]"
+         "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N][,iothreads=A+B|A:0+"
+         "3/B:1-2], "
+         "or nvme://ADDRESS/NAMESPACE[,readonly=on][,timeout=30s][,serial=TEXT][,queues=N]"
+         "[,iothreads=...] for a namespace of an NVMe controller bound to vfio-pci, "
+         "or nvme+user://SOCKET/NAMESPACE[,...] likewise for one that another process serves by "
+         "vfio-user, "
+         "or /dev/ng0n1[,readonly=on][,serial=TEXT][,queues=N][,iothreads=...] for one of a "
+         "controller that stays with the kernel, by io_uring passthrough, "
+         "or type=null,size=SIZE[,latency=TIME][,serial=TEXT][,queues=N][,iothreads=...] for "
+         "a disk that moves no bytes, each request taking TIME, such as 20us; repeatable")
+      ->type_name("KEYS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run.add_option("--vfio", options.assigned,
+                 "give the guest a PCI device of the host whole, one with MSI-X that is bound to "
+                 "vfio-pci, such as 0000:00:05.0; repeatable")
+      ->type_name("ADDRESS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run.add_option("--iothread", options.io_threads,
+                 "a thread for devices, and how it waits: [id=NAME][,poll=never|always|fixed|"
+                 "grow-shrink|weighted|cost][,max=32us][,grow=2][,shrink=2][,weight=3][,price=1.0]"
+                 "[,cpu-max=100%][,signal=early|batched][,waiter=auto|io_uring|epoll][,cpu=0-2+5]; "
+                 "repeatable; without it there is one with poll=cost")
+      ->type_name("KEYS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  run.add_option("--cpu-affinity", options.cpu_affinity,
+                 "host CPUs on which vCPUs are kept, such as 0:2,1:3-4+6")
+      ->type_name("VCPU:CPUS,...");
+  run.add_option("--halt-poll", options.halt_poll,
+                 "how long KVM watches a vCPU that halts before it sleeps, such as 50us or 0; "
+                 "kernel: as kvm.ko is set")
+      ->type_name("TIME")
+      ->default_str("kernel");
+  run.add_option(
+         "--pit", options.pit,
+         "whether the guest has an interval timer (8254): on, off; auto: only where KVM has "
+         "no TSC deadline timer for guests")
+      ->type_name("MODE")
+      ->default_str("auto");
+  run.add_option("--stats", options.stats, "print what was counted at the end: table or json")
+      ->type_name("[FORMAT]")
+      ->expected(0, 1)
+      ->default_str("table");
+  run.add_option("--explain", options.explain,
+                 "print at the end why each --iothread looked, dozed or slept: text or json")
+      ->type_name("[FORMAT]")
+      ->expected(0, 1)
+      ->default_str("text");
+  run.add_option("--trace-latency", options.trace_latency,
+                 "stamp each disk request on its way, and write the newest 65536 of each queue at "
+                 "the end, for 'ringside report'")
+      ->type_name("FILE");
+  run.add_option("--poll-trace", options.poll_trace,
+                 "write the newest 262144 waits of each --iothread at the end; with poll=always "
+                 "they are exact, other policies estimate those that were slept")
+      ->type_name("FILE");
+  run.add_flag("--timing", options.timing, "print start-up time and resident memory at the end");
+  run.footer(std::string(kRunExamples) + kExitCodes);
+}
+
+void AddReportOptions(CLI::App& report, ReportOptions& options) {
+  report.add_option("FILE", options.file, "what 'ringside run --trace-latency' wrote")
+      ->required()
+      ->type_name("");
+  report
+      .add_option(
+          "--svg", options.svg,
+          "draw the latency profile into this file, too: a new one, or an earlier profile's")
+      ->type_name("FILE");
+  report.add_flag("--json", options.json, "print everything as JSON instead of a table");
+  report.footer(kReportHelp);
+}
+
+// Every word that could stand where an unknown one was found.
+std::vector<std::string> KnownWords(const CLI::App& app) {
+  std::vector<std::string> words;
+  const auto parsed = app.get_subcommands();
+  const CLI::App& current = parsed.empty() ? app : *parsed.front();
+  for (const CLI::Option* option : current.get_options()) {
+    for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
+  }
+  if (parsed.empty()) {
+    for (const CLI::App* command : app.get_subcommands({})) words.push_back(command->get_name());
+  }
+  return words;
+}
+
+int ReportParseError(const CLI::App& app, const CLI::ParseError& error, LogSink& log) {
+  const auto parsed = app.get_subcommands();
+  std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
+  std::string line = error.what();
+  if (!unknown.empty()) {
+    const std::string word = unknown.front().substr(0, unknown.front().find('='));
+    line = absl::StrFormat("'%s' is unknown; did you mean '%s'?", word,
+                           Nearest(word, KnownWords(app)));
+  } else if (parsed.empty()) {
+    line = "no command given; try 'ringside --help'";
+  }
+  log.Log(Severity::kError, line);
+  return kExitBadInput;
+}
+
+// What is opened next would else become standard input, and be read as the console's.
+void OpenStandardDescriptors() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", O_RDWR);
+  }
+}
+
+}  // namespace
+
+int CommandMain(int argc, char** argv, RunCompanion* companion) {
+  const int64_t start_ns = MonotonicNs();
+  OpenStandardDescriptors();
+  std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error of write
+  LineWriter lines(STDERR_FILENO, AboutDropped);
+  SpdlogSink log(lines);
+  CLI::App app("Ringside: boots a Linux guest under KVM.", "ringside");
+  app.set_version_flag("--version", "ringside " RINGSIDE_VERSION);
+  app.require_subcommand(1);
+  app.footer(kExitCodes);
+
+  RunOptions options = {.command_line = "console=ttyS0 panic=-1",
+                                  .entry = "auto",
+                                  .cpus = "1",
+                                  .memory = "512M",
+                                  .serial = "stdio",
+                                  .halt_poll = "kernel",
+                                  .pit = "auto"};
+  CLI::App* run = app.add_subcommand("run", "boot a kernel");
+  AddRunOptions(*run, options);
+  ReportOptions report_options;
+  CLI::App* report = app.add_subcommand("report", "say where disk requests spent their time");
+  AddReportOptions(*report, report_options);
+  CLI::App* doctor = app.add_subcommand("doctor", "say whether this host can run guests");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return ReportParseError(app, error, log);
+  }
+  if (doctor->parsed()) return DoctorCommand();
+  if (report->parsed()) return ReportCommand(report_options, log);
+  return RunCommand(options, start_ns, log, lines, companion);
+}
+
+}  // namespace ringside

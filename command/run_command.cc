@@ -253,9 +253,9 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) 
   results.end = machine->Wait();
   results.first_run_ns = machine->first_run_ns();
   results.statistics = machine->Statistics();
-  if (!options.explain.empty()) results.explanations = machine->Explain();
+  if (!options.explain.empty()) results.explanations = *machine->Explain();
   results.latencies = machine->Latencies();
-  results.waits = machine->Waits();
+  results.waits = *machine->Waits();
   return results;
 }
 

@@ -54,4 +54,10 @@ class Bus {
   std::map<uint64_t, Range> ranges_ ABSL_GUARDED_BY(mutex_);  // by base
 };
 
+// Those of a machine.
+struct Buses {
+  Bus memory;
+  Bus ports;
+};
+
 }  // namespace ringside

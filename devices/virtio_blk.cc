@@ -199,33 +199,34 @@ void VirtioBlk::WriteConfig(uint64_t offset, std::span<const std::byte> data, ui
   SetWriteBack(features);
 }
 
-VirtioBlk::State VirtioBlk::Save() const {
+std::vector<uint8_t> VirtioBlk::SaveState() const {
   static_assert(kConfigSize == offsetof(Config, unused1) + sizeof Config::unused1);
   const Config config = MakeConfig();
-  State state;
-  std::memcpy(state.config.data(), &config, kConfigSize);
-  return state;
+  const auto* bytes = reinterpret_cast<const uint8_t*>(&config);
+  return {bytes, bytes + kConfigSize};
 }
 
-absl::Status VirtioBlk::Check(const State& state) const {
-  const State here = Save();
+absl::Status VirtioBlk::CheckState(std::span<const uint8_t> state) const {
+  const std::vector<uint8_t> here = SaveState();
+  if (state.size() != here.size()) {
+    return BadInput("the saved disk's configuration has %d bytes; a disk has %d", state.size(),
+                    here.size());
+  }
   for (size_t i = 0; i < kConfigSize; ++i) {
     if (i == offsetof(Config, writeback)) {
-      RINGSIDE_RETURN_IF_ERROR(CheckBits("writeback field of the disk", state.config[i], 1));
-    } else if (state.config[i] != here.config[i]) {
+      RINGSIDE_RETURN_IF_ERROR(CheckBits("writeback field of the disk", state[i], 1));
+    } else if (state[i] != here[i]) {
       return BadInput(
           "byte %d of the saved disk's configuration is %#x, and %#x here; restore with a disk of "
           "the same size, block size and queues",
-          i, state.config[i], here.config[i]);
+          i, state[i], here[i]);
     }
   }
   return absl::OkStatus();
 }
 
-absl::Status VirtioBlk::Restore(const State& state) {
-  RINGSIDE_RETURN_IF_ERROR(Check(state));
-  writeback_field_ = state.config[offsetof(Config, writeback)];
-  return absl::OkStatus();
+void VirtioBlk::RestoreState(std::span<const uint8_t> state) {
+  writeback_field_ = state[offsetof(Config, writeback)];
 }
 
 // Section 5.2.6.2: a driver that knows neither of flushes nor of the field relies on every write.

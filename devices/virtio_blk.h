@@ -32,28 +32,20 @@ class VirtioBlk final : public QueuedDevice {
 
   static constexpr size_t kConfigSize = 60;  // as far as section 5.2.4 goes
 
-  // Configuration space as the driver reads it. It may have changed one byte of it, `writeback`;
-  // the others are there to be compared, since drivers read them once.
-  struct State {
-    std::array<uint8_t, kConfigSize> config = {};
-    bool operator==(const State&) const = default;
-  };
-
   // See QueuedDevice.
   VirtioBlk(BlockDevice& disk, const GuestMemory& memory, const std::vector<IoThread*>& io_threads,
             const VirtioBlkConfig& config);
   ~VirtioBlk() override;
 
-  // Once a reset has begun, which is the last: see BlockChannel::Cancel. Any thread.
-  void Cancel();
+  // See BlockChannel::Cancel.
+  void Cancel() override;
   void Forget(IoThread& io_thread) override;
 
-  State Save() const;
-  // Restore into a device that is new, before its transport is restored, which activates it.
-  // InvalidArgument if the disk is another one as far as a driver can see; nothing has changed
-  // then.
-  absl::Status Check(const State& state) const;
-  absl::Status Restore(const State& state);
+  // Configuration space as the driver reads it. It may have changed one byte of it, `writeback`;
+  // the others are there to be compared, since drivers read them once.
+  std::vector<uint8_t> SaveState() const override;
+  absl::Status CheckState(std::span<const uint8_t> state) const override;
+  void RestoreState(std::span<const uint8_t> state) override;
 
   uint16_t id() const override { return 2; }
   uint32_t pci_class() const override { return 0x010000; }  // mass storage, SCSI

@@ -10,9 +10,13 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "base/fd.h"
+#include "base/status.h"
 #include "devices/interrupt.h"
+#include "devices/pausable.h"
 #include "devices/virtqueue.h"
 #include "poll/io_thread.h"
 
@@ -58,10 +62,8 @@ class VirtioEvents {
   virtual void ConfigChanged() = 0;
 };
 
-class VirtioDevice {
+class VirtioDevice : public Pausable {
  public:
-  virtual ~VirtioDevice() = default;
-
   virtual uint16_t id() const = 0;        // section 5
   virtual uint64_t features() const = 0;  // offered, less VERSION_1, which is the transport's
   // What guests that look at PCI classes expect of such a device: 24 bits.
@@ -82,16 +84,27 @@ class VirtioDevice {
   // after Activate, once for each.
   virtual void Reset(Task& done) = 0;
 
-  // Brings the queues to rest: nothing more is taken from them, what is in flight is waited for,
-  // however long it takes, and shown. Then runs `done`, on any thread, perhaps before this returns,
-  // perhaps with locks of the device held. Queues that are activated meanwhile rest at once; resets
-  // are as ever. Pause and Resume are called in turns, from any thread, one call at a time.
-  virtual void Pause(Task& done) = 0;
-  // Ends the rest. It may come first: `done` has run when this returns.
-  virtual void Resume() = 0;
+  // Once the machine is over, and a reset has begun: what can be given up need not be waited for.
+  // Any thread.
+  virtual void Cancel() {}
+
+  // Pause, of Pausable, brings the queues to rest: nothing more is taken from them, what is in
+  // flight is shown. Queues that are activated meanwhile rest at once; resets are as ever.
+  //
   // While the device is active and paused: where this queue, one of those that were activated, goes
   // on in its ring. QueueSetup::next of another activation takes it.
   virtual uint16_t Position(uint16_t queue) const = 0;
+
+  // What a driver sees or has set beside the transport's registers and its queues, in a form of the
+  // device's own; of most there is nothing. While the device is paused, or not active.
+  virtual std::vector<uint8_t> SaveState() const { return {}; }
+  // InvalidArgument for what no device of this shape could have saved.
+  virtual absl::Status CheckState(std::span<const uint8_t> state) const {
+    if (state.empty()) return absl::OkStatus();
+    return BadInput("the saved state of its own has %d bytes; this device has none", state.size());
+  }
+  // Of a device that is new, before it is activated; the state has been checked.
+  virtual void RestoreState(std::span<const uint8_t> /*state*/) {}
 };
 
 }  // namespace ringside

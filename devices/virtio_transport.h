@@ -81,6 +81,7 @@ class VirtioTransport final : private VirtioEvents {
     uint16_t config_vector = kNoVector;
     std::array<uint32_t, 4> driver_features = {};
     std::vector<QueueState> queues;
+    std::vector<uint8_t> device;  // VirtioDevice::SaveState
     bool operator==(const State&) const = default;
   };
 
@@ -127,8 +128,8 @@ class VirtioTransport final : private VirtioEvents {
   // Of a device that is paused, if it is active. FailedPrecondition while a reset is under way: its
   // end is not a driver's to wait for, so wait for ResetEnds.
   absl::StatusOr<State> Save() const;
-  // Restore into a transport that is new, of a device that is paused and has its own state again:
-  // activates the device, with each queue where it was. InvalidArgument for what no device of this
+  // Restore into a transport that is new, of a device that is paused: activates the device, with
+  // its own state and each queue where it was. InvalidArgument for what no device of this
   // shape could have saved, FailedPrecondition if a driver has been here: nothing has changed then.
   // A queue that was broken is begun again where it broke.
   absl::Status Check(const State& state) const;

@@ -40,7 +40,8 @@ absl::StatusOr<VirtioTransport::State> VirtioTransport::Save() const {
              .isr = isr(),
              .config_vector = config_vector_,
              .driver_features = driver_features_,
-             .queues = {}};
+             .queues = {},
+             .device = device_.SaveState()};
     for (uint16_t i = 0; i < queue_count(); ++i) {
       const Queue& queue = queues_[i];
       state.queues.push_back({.max_size = device_.max_queue_size(i),
@@ -63,6 +64,7 @@ absl::StatusOr<VirtioTransport::State> VirtioTransport::Save() const {
 absl::Status VirtioTransport::Check(const State& state) const {
   RINGSIDE_RETURN_IF_ERROR(CheckNew());
   absl::Status status = CheckRegisters(state);
+  if (status.ok()) status = device_.CheckState(state.device);
   for (uint16_t i = 0; i < queue_count() && status.ok(); ++i) status = CheckQueue(state, i);
   return Of(name_, status);
 }
@@ -162,6 +164,7 @@ absl::Status VirtioTransport::Restore(const State& state) {
     features = driver_features();
     setups = Setups();
   }
+  device_.RestoreState(state.device);
   for (QueueSetup& setup : setups) setup.next = state.queues[setup.index].next;
   if (active) device_.Activate(features, setups, *this);
   return absl::OkStatus();

@@ -58,13 +58,12 @@ const char* ExitName(size_t reason) {
 
 }  // namespace
 
-Vcpu::Vcpu(uint32_t id, KvmVcpu kvm, std::vector<int> host_cpus, const Bus& memory_bus,
-           const Bus& port_bus, EndCallback end)
+Vcpu::Vcpu(uint32_t id, KvmVcpu kvm, std::vector<int> host_cpus, const Buses& buses,
+           EndCallback end)
     : id_(id),
       kvm_(std::move(kvm)),
       host_cpus_(std::move(host_cpus)),
-      memory_bus_(memory_bus),
-      port_bus_(port_bus),
+      buses_(&buses),
       end_(std::move(end)) {
   // Now, as KVM does not give them out while the vCPU runs.
   absl::StatusOr<UniqueFd> fd = kvm_.OpenStats();
@@ -230,9 +229,9 @@ void Vcpu::HandlePorts() {
   for (uint32_t i = 0; i < run.io.count; ++i, data += run.io.size) {  // count > 1: rep ins, outs
     const std::span access(data, run.io.size);
     if (run.io.direction == KVM_EXIT_IO_IN) {
-      port_bus_.Read(run.io.port, access);
+      buses_->ports.Read(run.io.port, access);
     } else {
-      port_bus_.Write(run.io.port, access);
+      buses_->ports.Write(run.io.port, access);
     }
   }
 }
@@ -242,9 +241,9 @@ void Vcpu::HandleMemory() {
   const std::span access(reinterpret_cast<std::byte*>(run.mmio.data),
                          std::min<size_t>(run.mmio.len, sizeof run.mmio.data));
   if (run.mmio.is_write != 0) {
-    memory_bus_.Write(run.mmio.phys_addr, access);
+    buses_->memory.Write(run.mmio.phys_addr, access);
   } else {
-    memory_bus_.Read(run.mmio.phys_addr, access);
+    buses_->memory.Read(run.mmio.phys_addr, access);
   }
 }
 

@@ -35,14 +35,13 @@ class Vcpu {
   using EndCallback = std::function<void(MachineEnd)>;
   using PausedCallback = std::function<void()>;
 
-  // `memory_bus` and `port_bus` outlive the vCPU. `host_cpus`: where its thread may run; empty:
-  // anywhere.
-  Vcpu(uint32_t id, KvmVcpu kvm, std::vector<int> host_cpus, const Bus& memory_bus,
-       const Bus& port_bus, EndCallback end);
+  // `buses` outlive the vCPU. `host_cpus`: where its thread may run; empty: anywhere.
+  Vcpu(uint32_t id, KvmVcpu kvm, std::vector<int> host_cpus, const Buses& buses, EndCallback end);
   ~Vcpu();
 
   // Before Start, and while the vCPU is paused.
   KvmVcpu& kvm() { return kvm_; }
+  void Connect(const Buses& buses) { buses_ = &buses; }
 
   absl::Status Start();
   // Has the vCPU leave the guest and stay out of it until Resume; before Start, it does not enter
@@ -84,8 +83,7 @@ class Vcpu {
   KvmVcpu kvm_;
   std::optional<KvmStats> kvm_stats_;  // where this host's KVM has them
   const std::vector<int> host_cpus_;
-  const Bus& memory_bus_;
-  const Bus& port_bus_;
+  const Buses* buses_;
   const EndCallback end_;
 
   Mutex mutex_;

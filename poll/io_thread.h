@@ -71,6 +71,13 @@ class IoThread final : private Wait::Owner {
     Post(task);
     task.Wait();
   }
+  // Any thread: has it run on the I/O thread, whether anybody waits for the event or not.
+  template <typename Function>
+  std::shared_ptr<const Event> Begin(Function function) {
+    const auto task = KeptTask<Function>::New(std::move(function));
+    Post(*task);
+    return {task, &task->done()};
+  }
   const IoThreadStats& stats() const { return stats_; }
 
   // The I/O thread only.

@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 
+#include "absl/time/clock.h"
 #include "base/affinity.h"
 #include "base/nearest.h"
 #include "base/status.h"
@@ -39,6 +40,14 @@ absl::Status CheckPoll(const std::string& name, const PollConfig& poll) {
                     name, poll.cpu_max);
   }
   return absl::OkStatus();
+}
+
+absl::Status AwaitTurn(const std::string& name, const Event& turn, absl::Time deadline) {
+  if (turn.WaitFor(deadline - absl::Now())) return absl::OkStatus();
+  return absl::DeadlineExceededError(absl::StrFormat(
+      "I/O thread '%s' has not come back in time from what storage or a server has to answer; wait "
+      "longer, or try again",
+      name));
 }
 
 IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread) {
@@ -227,19 +236,21 @@ absl::StatusOr<IoThreads::Handle> IoThreads::Remove(
   return last;
 }
 
-absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll) {
-  const MutexLock one_at_a_time(set_poll_mutex_);
-  Handle io_thread;
+absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll,
+                                absl::Duration patience) {
+  const absl::Time deadline = absl::Now() + patience;
+  std::shared_ptr<const Event> holds;
   {
     const MutexLock lock(mutex_);
     RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
     RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, poll));
     threads_[index].config.tuning.poll = poll;
-    io_thread = threads_[index].io_thread;
+    IoThread* const io_thread = threads_[index].io_thread.get();
+    if (io_thread == nullptr) return absl::OkStatus();
+    // Under the lock: who comes last here comes last there.
+    holds = io_thread->Begin([io_thread, poll] { io_thread->SetPoll(poll); });
   }
-  // Nobody who asks for names or statistics waits for the thread meanwhile.
-  if (io_thread != nullptr) io_thread->RunAndWait([&] { io_thread->SetPoll(poll); });
-  return absl::OkStatus();
+  return AwaitTurn(name, *holds, deadline);
 }
 
 // Those that run, kept from being removed.
@@ -250,23 +261,43 @@ std::vector<IoThreads::Thread> IoThreads::All() const {
   return all;
 }
 
-std::vector<IoThreadExplanation> IoThreads::Explain() const {
-  std::vector<IoThreadExplanation> all;
-  for (const Thread& thread : All()) {
-    IoThreadExplanation& one = all.emplace_back(IoThreadExplanation{thread.config.name, {}});
-    thread.io_thread->RunAndWait([&] { one.poll = thread.io_thread->Explain(); });
+// All are asked before any is waited for.
+template <typename Answer, typename Ask>
+absl::StatusOr<std::vector<Answer>> IoThreads::AskAll(std::span<const Thread> threads, Ask ask,
+                                                      absl::Duration patience) {
+  struct Asked {
+    std::shared_ptr<Answer> answer;
+    std::shared_ptr<const Event> known;
+  };
+  const absl::Time deadline = absl::Now() + patience;
+  std::vector<Asked> asked;
+  for (const Thread& thread : threads) {
+    const auto answer = std::make_shared<Answer>(Answer{.io_thread = thread.config.name});
+    IoThread* const io_thread = thread.io_thread.get();
+    asked.push_back({answer, io_thread->Begin([=] { ask(*io_thread, *answer); })});
   }
-  return all;
+  std::vector<Answer> answers;
+  for (const Asked& one : asked) {
+    RINGSIDE_RETURN_IF_ERROR(AwaitTurn(one.answer->io_thread, *one.known, deadline));
+    answers.push_back(std::move(*one.answer));
+  }
+  return answers;
 }
 
-std::vector<IoThreadWaits> IoThreads::Waits() const {
-  std::vector<IoThreadWaits> all;
-  for (const Thread& thread : All()) {
-    if (!thread.config.tuning.trace_waits) continue;
-    IoThreadWaits& one = all.emplace_back(IoThreadWaits{.io_thread = thread.config.name});
-    thread.io_thread->RunAndWait([&] { one.waits = thread.io_thread->waits()->InOrder(); });
-  }
-  return all;
+absl::StatusOr<std::vector<IoThreadExplanation>> IoThreads::Explain(absl::Duration patience) const {
+  const auto explain = [](const IoThread& io_thread, IoThreadExplanation& answer) {
+    answer.poll = io_thread.Explain();
+  };
+  return AskAll<IoThreadExplanation>(All(), explain, patience);
+}
+
+absl::StatusOr<std::vector<IoThreadWaits>> IoThreads::Waits(absl::Duration patience) const {
+  std::vector<Thread> traced = All();
+  std::erase_if(traced, [](const Thread& thread) { return !thread.config.tuning.trace_waits; });
+  const auto copy = [](const IoThread& io_thread, IoThreadWaits& answer) {
+    answer.waits = io_thread.waits()->InOrder();
+  };
+  return AskAll<IoThreadWaits>(traced, copy, patience);
 }
 
 std::vector<IoThreadStatistics> IoThreads::Statistics() const {

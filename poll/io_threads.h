@@ -64,14 +64,16 @@ class IoThreads {
   // long as anybody has another, or `is_needed` says so.
   absl::StatusOr<Handle> Remove(const std::string& name,
                                 absl::FunctionRef<bool(const IoThread&)> is_needed);
-  // Waits until it holds, for the thread's next turn.
-  absl::Status SetPoll(const std::string& name, const PollConfig& poll);
+  // Waits until it holds, for the thread's next turn. DeadlineExceeded: its thread has not come
+  // back from the kernel yet, as where storage hangs; it holds from then on.
+  absl::Status SetPoll(const std::string& name, const PollConfig& poll,
+                       absl::Duration patience = absl::InfiniteDuration());
 
   std::vector<IoThreadStatistics> Statistics() const;
-  // Of all. Waits for a turn of each.
-  std::vector<IoThreadExplanation> Explain() const;
-  // Of those with IoThreadTuning::trace_waits. Waits for a turn of each.
-  std::vector<IoThreadWaits> Waits() const;
+  // Of all. Waits for a turn of each; DeadlineExceeded as above.
+  absl::StatusOr<std::vector<IoThreadExplanation>> Explain(absl::Duration patience) const;
+  // Of those with IoThreadTuning::trace_waits. Likewise.
+  absl::StatusOr<std::vector<IoThreadWaits>> Waits(absl::Duration patience) const;
 
  private:
   struct Thread {
@@ -88,8 +90,11 @@ class IoThreads {
   absl::StatusOr<Handle> StartOne(const IoThreadConfig& config)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Thread> All() const;
+  // What `ask` has each of them fill in, on the thread itself.
+  template <typename Answer, typename Ask>
+  static absl::StatusOr<std::vector<Answer>> AskAll(std::span<const Thread> threads, Ask ask,
+                                                    absl::Duration patience);
 
-  Mutex set_poll_mutex_;
   mutable Mutex mutex_;
   std::vector<Thread> threads_ ABSL_GUARDED_BY(mutex_);
   absl::Status uring_status_ ABSL_GUARDED_BY(mutex_);

@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <memory>
 #include <utility>
 
 #include "base/fd.h"
@@ -63,6 +64,31 @@ class AwaitedTask final : public Task {
   void Wait() const { done_.Wait(); }
 
  private:
+  Function function_;
+  Event done_;
+};
+
+// A Task on the heap that has itself until it has run, and all that it uses: whoever waits for it
+// may give up.
+template <typename Function>
+class KeptTask final : public Task {
+ public:
+  static std::shared_ptr<KeptTask> New(Function function) {
+    std::shared_ptr<KeptTask> task(new KeptTask(std::move(function)));
+    task->self_ = task;
+    return task;
+  }
+  void Run() override {
+    const std::shared_ptr<KeptTask> self = std::move(self_);
+    function_();
+    done_.Notify();
+  }
+  const Event& done() const { return done_; }
+
+ private:
+  explicit KeptTask(Function function) : function_(std::move(function)) {}
+
+  std::shared_ptr<KeptTask> self_;
   Function function_;
   Event done_;
 };

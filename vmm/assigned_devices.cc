@@ -108,6 +108,14 @@ absl::Status AssignedDevices::Plug(const GuestMemory& memory, PciPlatform& platf
   return absl::OkStatus();
 }
 
+absl::Status AssignedDevices::CheckSaved() const {
+  if (functions_.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the guest has PCI device '%s' of the host, whose state cannot be saved; have it unplugged "
+      "first",
+      functions_.front()->device().name()));
+}
+
 void AssignedDevices::LeaveBus() {
   for (const auto& function : functions_) function->LeaveBus();
 }

@@ -36,6 +36,8 @@ class AssignedDevices {
                             std::span<const DiskConfig> disks);
   // Takes the devices, which resets them.
   absl::Status Open(std::span<const AssignedConfig> configs);
+  // FailedPrecondition if there is any: what it has, only its driver knows.
+  absl::Status CheckSaved() const;
   // Maps all of the guest's memory for them, and puts them on the guest's bus in order. Once.
   absl::Status Plug(const GuestMemory& memory, PciPlatform& platform, DeviceMemory& device_memory,
                     PciHost& pci_host);

@@ -55,11 +55,13 @@ Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread
       output_never_blocks_(NeverBlocks(output_.get())),
       patience_(config.detach_key ? timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
                                   : -1),
-      serial_(interrupt, *this),
+      interrupt_(interrupt),
       output_ring_(output_.valid() ? kBufferSize : 0),
       input_watch_(input_.get(), EPOLLIN, [this] { ReadInput(); }),
       output_watch_(output_.get(), EPOLLOUT, [this] { WriteOutput(); }),
-      patience_watch_(patience_.get(), EPOLLIN, [this] { LosePatience(); }) {}
+      patience_watch_(patience_.get(), EPOLLIN, [this] { LosePatience(); }) {
+  serial_.emplace(interrupt_, static_cast<SerialPeer&>(*this));
+}
 
 Console::~Console() {
   Stop();
@@ -67,6 +69,50 @@ Console::~Console() {
 
 void Console::Start() {
   if (input_.valid()) io_thread_.Post(pass_input_);
+}
+
+void Console::Pause(Task& done) {
+  {
+    const MutexLock lock(mutex_);
+    paused_ = true;
+    pause_done_ = &done;
+  }
+  io_thread_.Post(apply_pause_);
+}
+
+void Console::Resume() {
+  {
+    const MutexLock lock(mutex_);
+    paused_ = false;
+    if (Task* const done = std::exchange(pause_done_, nullptr)) done->Run();
+  }
+  io_thread_.Post(apply_pause_);
+}
+
+// After a Resume that came before it has been here there is nothing to do; what it was called for
+// besides does no harm.
+void Console::ApplyPause() {
+  bool guest_waits = false;
+  {
+    const MutexLock lock(mutex_);
+    holding_ = paused_;
+    if (Task* const done = std::exchange(pause_done_, nullptr)) done->Run();
+    if (!holding_) guest_waits = TakeGuestWaits();
+  }
+  if (holding_) return;
+  if (guest_waits) serial_->OutputDrained();
+  if (input_.valid()) PassInput();
+}
+
+absl::Status Console::RestorePort(const Serial::State& state) {
+  absl::Status status;
+  io_thread_.RunAndWait([&] {
+    status = Serial::Check(state);
+    if (!status.ok()) return;
+    serial_.emplace(interrupt_, static_cast<SerialPeer&>(*this));
+    status = serial_->Restore(state);
+  });
+  return status;
 }
 
 bool Console::Send(std::byte data) {
@@ -128,12 +174,14 @@ void Console::WriteOutput() {
     output_count_ -= done.written + done.dropped;
     more = output_count_ > 0;
     if (!more) drained_.notify_all();
-    if (kBufferSize - output_count_ >= Serial::kFifoSize) {
-      guest_waits = std::exchange(guest_waits_, false);
-    }
+    if (!holding_) guest_waits = TakeGuestWaits();
   }
   if (more) io_thread_.Arm(output_watch_);
-  if (guest_waits) serial_.OutputDrained();
+  if (guest_waits) serial_->OutputDrained();
+}
+
+bool Console::TakeGuestWaits() {
+  return kBufferSize - output_count_ >= Serial::kFifoSize && std::exchange(guest_waits_, false);
 }
 
 // By the file's size as it is now: others may write to it, and may cut it short.
@@ -238,7 +286,7 @@ void Console::KeepInput(std::span<const std::byte> typed) {
 
 void Console::PassInput() {
   // What the port does not take now it asks for by InputDrained, which comes back here.
-  const size_t taken = serial_.Receive(input_pending_);
+  const size_t taken = holding_ ? 0 : serial_->Receive(input_pending_);
   input_pending_.erase(input_pending_.begin(),
                        input_pending_.begin() + static_cast<ptrdiff_t>(taken));
   if (!reading_) return;

@@ -7,6 +7,7 @@
 // thread and kept until the port takes it, so that the detach key is found even while the guest
 // does not listen. Whoever types more than is kept has to wait, but where there is a detach key
 // only as long as the guest takes something: else the key would stay behind what nobody reads.
+// While it is paused the port changes nothing, and the descriptors are read and written as ever.
 //
 // Ownership: descriptors stay the embedder's and stay open while the console exists.
 #pragma once
@@ -26,6 +27,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "base/sync.h"
+#include "devices/pausable.h"
 #include "devices/serial.h"
 #include "poll/io_thread.h"
 #include "vmm/statistics.h"
@@ -44,7 +46,7 @@ struct ConsoleConfig {
   std::function<void()> detached;
 };
 
-class Console final : private SerialPeer {
+class Console final : public Pausable, private SerialPeer {
  public:
   static constexpr size_t kBufferSize = 64 << 10;  // each way
   // A guest that takes none of a full buffer for so long loses what is typed from then on.
@@ -55,9 +57,14 @@ class Console final : private SerialPeer {
           Logger log = Logger());
   ~Console() override;
 
-  Serial& serial() { return serial_; }
+  Serial& serial() { return *serial_; }
   // Begins to read input.
   void Start();
+  void Pause(Task& done) override;
+  void Resume() override;
+  // While it is paused. The port is made anew; what waits on its way from and to the descriptors
+  // stays. Serial::Check says what is refused; nothing has changed then.
+  absl::Status RestorePort(const Serial::State& state);
   // Whether the guest has sent anything yet. Any thread.
   bool spoken() const { return spoken_.load(std::memory_order_relaxed); }
   // Waits until all output is written, or for `limit` at most; returns the bytes still unwritten.
@@ -93,6 +100,7 @@ class Console final : private SerialPeer {
   void PassInput();
   void WaitForTheGuest();
   void LosePatience();
+  void ApplyPause();
   void BeginOutput();
   void WriteOutput();
   // How many bytes more the output may get.
@@ -100,6 +108,8 @@ class Console final : private SerialPeer {
   // Of the bytes at the chunk's beginning, how many are written, and how many have to be dropped.
   ConsoleStatistics Write(std::span<const std::byte> chunk);
 
+  // Whether the guest is to be told that there is room again.
+  bool TakeGuestWaits() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether a whole FIFO fits; if not, the guest is told when it does.
   bool RoomOrWait() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -110,7 +120,8 @@ class Console final : private SerialPeer {
   const UniqueFd output_;
   const bool output_never_blocks_;
   const UniqueFd patience_;  // a timer, where there is a detach key
-  Serial serial_;
+  const EventFd& interrupt_;
+  std::optional<Serial> serial_;
 
   std::atomic<bool> spoken_{false};
 
@@ -123,6 +134,8 @@ class Console final : private SerialPeer {
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t dropped_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool paused_ ABSL_GUARDED_BY(mutex_) = false;         // from Pause to Resume
+  Task* pause_done_ ABSL_GUARDED_BY(mutex_) = nullptr;  // null: it has run
 
   // The I/O thread's own: what the log has been told.
   bool limit_logged_ = false;
@@ -131,6 +144,7 @@ class Console final : private SerialPeer {
   // Likewise: input that the port has not taken yet.
   std::vector<std::byte> input_pending_;
   bool reading_ = true;      // until end of file or Stop
+  bool holding_ = false;     // as paused_ was when this thread last looked: the port is left alone
   bool discarding_ = false;  // what input_pending_ has no room for; the detach key is looked for
 
   Watch input_watch_;
@@ -138,6 +152,7 @@ class Console final : private SerialPeer {
   Watch patience_watch_;
   TaskTo<Console, &Console::PassInput> pass_input_{*this};
   TaskTo<Console, &Console::BeginOutput> write_output_{*this};
+  TaskTo<Console, &Console::ApplyPause> apply_pause_{*this};
 };
 
 }  // namespace ringside

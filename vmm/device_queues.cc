@@ -6,9 +6,48 @@
 #include "base/status.h"
 
 namespace ringside {
+namespace {
 
-void DeviceQueues::Add(std::string name, std::string path, QueuedDevice& device, VirtioPci& pci) {
-  devices_.emplace_back(std::move(name), std::move(path), device, pci);
+QueueStatistics Counters(const QueueStats& queue, uint64_t kicks) {
+  return {.io_thread = "",
+          .reads = queue.reads.Get(),
+          .writes = queue.writes.Get(),
+          .flushes = queue.flushes.Get(),
+          .discards = queue.discards.Get(),
+          .others = queue.others.Get(),
+          .bytes_read = queue.bytes_read.Get(),
+          .bytes_written = queue.bytes_written.Get(),
+          .errors = queue.errors.Get(),
+          .kicks = kicks,
+          .kicks_on = queue.kicks_on.Get(),
+          .kicks_off = queue.kicks_off.Get(),
+          .batches = queue.batches.Get(),
+          .interrupts = queue.interrupts.Get()};
+}
+
+}  // namespace
+
+void DeviceQueues::Add(const GuestDevices::Function& function) {
+  if (function.queued != nullptr) devices_.emplace_back(function);
+}
+
+void DeviceQueues::BeginReplacing() {
+  for (Entry& entry : devices_) entry.BeginMove(absl::InfiniteFuture());
+}
+
+void DeviceQueues::Replace(const std::vector<GuestDevices::Function>& functions) {
+  auto entry = devices_.begin();
+  for (const GuestDevices::Function& function : functions) {
+    if (function.queued == nullptr) continue;
+    const MutexLock lock(entry->mutex);
+    entry->device = function.queued;
+    entry->pci = function.pci.get();
+    ++entry;
+  }
+}
+
+void DeviceQueues::EndReplacing() {
+  for (Entry& entry : devices_) entry.EndMove();
 }
 
 absl::StatusOr<DeviceQueues::Entry*> DeviceQueues::Find(const std::string& name) {
@@ -23,15 +62,15 @@ absl::StatusOr<DeviceQueues::Entry*> DeviceQueues::Find(const std::string& name)
                       name, Nearest(name, names)));
 }
 
-bool DeviceQueues::Entry::BeginMove(absl::Time deadline) {
+QueuedDevice* DeviceQueues::Entry::BeginMove(absl::Time deadline) {
   const MutexLock lock(mutex);
   while (moving) {
     if (moved.wait_until(mutex, absl::ToChronoTime(deadline)) == std::cv_status::timeout) {
-      return false;
+      return nullptr;
     }
   }
   moving = true;
-  return true;
+  return device;
 }
 
 void DeviceQueues::Entry::EndMove() {
@@ -50,38 +89,44 @@ absl::Status DeviceQueues::Move(const std::string& device, uint16_t queue,
   };
   const absl::Time deadline = absl::Now() + patience;
   RINGSIDE_ASSIGN_OR_RETURN(Entry* const entry, Find(device));
-  if (queue >= entry->device.queue_count()) {
-    return BadInput("%s has no queue %d; it has 0 to %d", entry->name, queue,
-                    entry->device.queue_count() - 1);
+  if (queue >= entry->queues) {
+    return BadInput("%s has no queue %d; it has 0 to %d", entry->name, queue, entry->queues - 1);
   }
   const auto outcome = std::make_shared<Outcome>();
   RINGSIDE_ASSIGN_OR_RETURN(outcome->to, io_threads_.Find(io_thread));
-  if (!entry->BeginMove(deadline)) {
+  QueuedDevice* const moved = entry->BeginMove(deadline);
+  if (moved == nullptr) {
     return absl::DeadlineExceededError(absl::StrFormat(
         "queue %d of %s was not moved: after %s another one of it is still being moved; try again",
         queue, entry->name, absl::FormatDuration(patience)));
   }
   IoThread& to = *outcome->to;
-  entry->device.MoveQueue(queue, to, [outcome, entry](const absl::Status& status) {
+  moved->MoveQueue(queue, to, [outcome, entry](const absl::Status& status) {
     outcome->status = status;
     outcome->to = nullptr;
     entry->EndMove();
     outcome->known.Notify();
   });
   if (outcome->known.WaitFor(deadline - absl::Now())) return outcome->status;
-  return absl::DeadlineExceededError(absl::StrFormat(
-      "queue %d of %s has not moved within %s: requests of it are still in flight; it moves to '%s' "
-      "once they are done",
-      queue, entry->name, absl::FormatDuration(patience), io_thread));
+  return absl::DeadlineExceededError(
+      absl::StrFormat("queue %d of %s has not moved within %s: requests of it are still in flight; "
+                      "it moves to '%s' "
+                      "once they are done",
+                      queue, entry->name, absl::FormatDuration(patience), io_thread));
 }
 
 absl::Status DeviceQueues::RemoveIoThread(const std::string& name) {
   const auto is_needed = [this](const IoThread& io_thread) {
-    return std::ranges::any_of(devices_,
-                               [&](const Entry& entry) { return entry.device.Needs(io_thread); });
+    return std::ranges::any_of(devices_, [&](const Entry& entry) {
+      const MutexLock lock(entry.mutex);
+      return entry.device->Needs(io_thread);
+    });
   };
   RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle removed, io_threads_.Remove(name, is_needed));
-  for (const Entry& entry : devices_) entry.device.Forget(*removed);
+  for (const Entry& entry : devices_) {
+    const MutexLock lock(entry.mutex);
+    entry.device->Forget(*removed);
+  }
   return absl::OkStatus();
 }
 
@@ -89,22 +134,18 @@ std::vector<QueueStatistics> DeviceQueues::Statistics(const std::string& device)
   std::vector<QueueStatistics> all;
   for (const Entry& entry : devices_) {
     if (entry.name != device) continue;
-    for (uint16_t index = 0; index < entry.device.queue_count(); ++index) {
-      const QueueStats& queue = entry.device.stats(index);
-      all.push_back({.io_thread = io_threads_.NameOf(entry.device.io_thread(index)),
-                     .reads = queue.reads.Get(),
-                     .writes = queue.writes.Get(),
-                     .flushes = queue.flushes.Get(),
-                     .discards = queue.discards.Get(),
-                     .others = queue.others.Get(),
-                     .bytes_read = queue.bytes_read.Get(),
-                     .bytes_written = queue.bytes_written.Get(),
-                     .errors = queue.errors.Get(),
-                     .kicks = entry.pci.transport().kick(index).count(),
-                     .kicks_on = queue.kicks_on.Get(),
-                     .kicks_off = queue.kicks_off.Get(),
-                     .batches = queue.batches.Get(),
-                     .interrupts = queue.interrupts.Get()});
+    std::vector<const IoThread*> served_by;
+    {
+      const MutexLock lock(entry.mutex);
+      for (uint16_t index = 0; index < entry.queues; ++index) {
+        all.push_back(
+            Counters(entry.device->stats(index), entry.pci->transport().kick(index).count()));
+        served_by.push_back(&entry.device->io_thread(index));
+      }
+    }
+    // Without the lock, which is taken with that of the names held.
+    for (uint16_t index = 0; index < entry.queues; ++index) {
+      all[index].io_thread = io_threads_.NameOf(*served_by[index]);
     }
   }
   return all;
@@ -113,8 +154,9 @@ std::vector<QueueStatistics> DeviceQueues::Statistics(const std::string& device)
 std::vector<QueueLatencies> DeviceQueues::Latencies() const {
   std::vector<QueueLatencies> latencies;
   for (const Entry& entry : devices_) {
-    for (uint16_t queue = 0; queue < entry.device.queue_count(); ++queue) {
-      const LatencyTrace* trace = entry.device.trace(queue);
+    const MutexLock lock(entry.mutex);
+    for (uint16_t queue = 0; queue < entry.queues; ++queue) {
+      const LatencyTrace* trace = entry.device->trace(queue);
       if (trace == nullptr) continue;
       latencies.push_back({.disk = entry.name,
                            .path = entry.path,

@@ -2,7 +2,7 @@
 // device's name.
 //
 // Threads: Add before the machine runs; all else from any, Latencies after its end.
-// Ownership: what is added, and the I/O threads, outlive it.
+// Ownership: what is added, and the I/O threads, outlive it, but for what is replaced.
 #pragma once
 
 #include <condition_variable>
@@ -16,6 +16,7 @@
 #include "devices/queued_device.h"
 #include "devices/virtio_pci.h"
 #include "poll/io_threads.h"
+#include "vmm/guest_devices.h"
 #include "vmm/statistics.h"
 
 namespace ringside {
@@ -24,28 +25,42 @@ class DeviceQueues {
  public:
   explicit DeviceQueues(IoThreads& io_threads) : io_threads_(io_threads) {}
 
-  // `path`: what is behind it, for Latencies.
-  void Add(std::string name, std::string path, QueuedDevice& device, VirtioPci& pci);
+  // Only one that is a QueuedDevice.
+  void Add(const GuestDevices::Function& function);
+  // Waits until no queue moves, and lets none move until EndReplacing. One at a time.
+  void BeginReplacing();
+  // Each takes the place of the one that was added in its order. When this returns nobody looks at
+  // those any more.
+  void Replace(const std::vector<GuestDevices::Function>& functions);
+  void EndReplacing();
 
   // See Machine.
   absl::Status Move(const std::string& device, uint16_t queue, const std::string& io_thread,
                     absl::Duration patience);
   absl::Status RemoveIoThread(const std::string& name);
 
+  // Of queues that were made anew, since then.
   std::vector<QueueStatistics> Statistics(const std::string& device) const;
   std::vector<QueueLatencies> Latencies() const;
 
  private:
   struct Entry {
-    // Whether it is the caller's turn to move a queue of this device; EndMove is to follow.
-    bool BeginMove(absl::Time deadline);
+    explicit Entry(const GuestDevices::Function& function)
+        : name(function.name),
+          path(function.path),
+          queues(function.queued->queue_count()),
+          device(function.queued),
+          pci(function.pci.get()) {}
+    // The device, which stays until EndMove; null: others have moved queues of it all the time.
+    QueuedDevice* BeginMove(absl::Time deadline);
     void EndMove();
 
-    std::string name;
-    std::string path;
-    QueuedDevice& device;
-    VirtioPci& pci;
-    Mutex mutex;
+    const std::string name;
+    const std::string path;
+    const uint16_t queues;
+    mutable Mutex mutex;
+    QueuedDevice* device ABSL_GUARDED_BY(mutex);
+    VirtioPci* pci ABSL_GUARDED_BY(mutex);
     bool moving ABSL_GUARDED_BY(mutex) = false;
     std::condition_variable_any moved;
   };

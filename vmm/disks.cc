@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
 #include "base/status.h"
-#include "base/sync.h"
 #include "nvme/nvme_controllers.h"
 #include "vmm/pci_slots.h"
 
@@ -13,7 +11,6 @@ namespace {
 
 // What the bus has room for, beside the host bridge and the entropy device.
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
-constexpr absl::Duration kStopPatience = absl::Seconds(1);
 
 absl::Status CheckSerial(const std::string& serial) {
   const bool printable =
@@ -92,64 +89,41 @@ absl::Status Disks::CheckWaiters(const IoThreads& io_threads) const {
   return absl::OkStatus();
 }
 
-absl::Status Disks::Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,
-                         DeviceQueues& queues, Pauser& pauser) {
-  for (Disk& disk : disks_) {
-    const DiskConfig& config = disk.config;
-    RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(context.memory.regions()));
-    const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
-                                 .queues = static_cast<uint16_t>(disk.io_threads.size()),
-                                 .trace_latency = config.trace_latency};
-    std::vector<IoThread*> io_threads;
-    for (const std::string& name : disk.io_threads) {
-      RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle io_thread, context.io_threads.Find(name));
-      io_threads.push_back(io_thread.get());
-    }
-    disk.blk = std::make_unique<VirtioBlk>(*disk.device, context.memory, io_threads, blk);
-    RINGSIDE_ASSIGN_OR_RETURN(
-        disk.pci,
-        VirtioPci::Create(*disk.blk, absl::StrFormat("%s (%s)", disk.name, disk.backend.name),
-                          platform, log_));
-    RINGSIDE_RETURN_IF_ERROR(pci_host.Add(*disk.pci, kDiskSlot));
-    queues.Add(disk.name, disk.backend.name, *disk.blk, *disk.pci);
-    pauser.Add(*disk.blk);
+absl::Status Disks::MapMemory(const GuestMemory& memory) {
+  for (const Disk& disk : disks_) {
+    RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(memory.regions()));
   }
   return absl::OkStatus();
 }
 
-void Disks::Stop() {
-  // All before any is waited for.
-  for (const Disk& disk : disks_) disk.device->EndSoon();
-  for (const Disk& disk : disks_) {
-    if (disk.pci == nullptr) continue;
-    disk.pci->transport().SetStatus(0);
-    disk.blk->Cancel();
+absl::Status Disks::Plug(const DeviceContext& context, const GuestDevices* former,
+                         GuestDevices& devices) const {
+  for (size_t i = 0; i < disks_.size(); ++i) {
+    const Disk& disk = disks_[i];
+    const DiskConfig& config = disk.config;
+    const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
+                                 .queues = static_cast<uint16_t>(disk.io_threads.size()),
+                                 .trace_latency = config.trace_latency};
+    const QueuedDevice* const before = former != nullptr ? former->functions()[i].queued : nullptr;
+    std::vector<IoThread*> io_threads;
+    for (uint16_t queue = 0; queue < blk.queues; ++queue) {
+      if (before != nullptr) {
+        io_threads.push_back(&before->io_thread(queue));
+        continue;
+      }
+      RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle io_thread,
+                                context.io_threads.Find(disk.io_threads[queue]));
+      io_threads.push_back(io_thread.get());
+    }
+    RINGSIDE_RETURN_IF_ERROR(
+        devices.Plug(disk.name, disk.backend.name, kDiskSlot,
+                     std::make_unique<VirtioBlk>(*disk.device, context.memory, io_threads, blk)));
   }
-  const absl::Time patience_ends = absl::Now() + kStopPatience;
-  for (const Disk& disk : disks_) {
-    if (disk.pci == nullptr) continue;
-    VirtioTransport& transport = disk.pci->transport();
-    if (!transport.ResetEnds(patience_ends - absl::Now())) LogWaitingFor(disk);
-  }
-  for (const Disk& disk : disks_) {
-    if (disk.pci != nullptr) disk.pci->transport().ResetAndWait();
-  }
+  return absl::OkStatus();
 }
 
-void Disks::LogWaitingFor(const Disk& disk) const {
-  if (disk.blk->in_flight() == 0) {
-    log_.Log(
-        Severity::kWarning,
-        "%s (%s): its I/O thread does not come back from what another disk's storage or server "
-        "has to answer; the machine ends when it has",
-        disk.name, disk.backend.name);
-    return;
-  }
-  log_.Log(
-      Severity::kWarning,
-      "%s (%s): its storage has %d requests and does not give them back; the machine ends when "
-      "it has (is the file system frozen, or the storage gone?)",
-      disk.name, disk.backend.name, disk.blk->in_flight());
+void Disks::EndSoon() {
+  for (const Disk& disk : disks_) disk.device->EndSoon();
 }
 
 void Disks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {

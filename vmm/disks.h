@@ -1,8 +1,7 @@
-// The disks of a machine: for each a block device, a virtio-blk device and a PCI function.
+// The disks of a machine as the host has them, and the virtio-blk devices that its guest gets for
+// them.
 //
-// Threads: as Machine.
-// Ownership: what Plug is given outlives it. Stop comes after the vCPUs have stopped and before the
-// end.
+// Threads: as Machine. Ownership: it outlives the devices that it plugs in.
 #pragma once
 
 #include <cstdint>
@@ -16,15 +15,12 @@
 // What DiskConfig::backend can be, or anything like them.
 #include "block/null_device.h"
 #include "devices/device_context.h"
-#include "devices/interrupt.h"
-#include "devices/pci_host.h"
 #include "devices/virtio_blk.h"
-#include "devices/virtio_pci.h"
 #include "file/file_device.h"
 #include "nvme/nvme_device.h"
 #include "nvme/nvme_passthrough_device.h"
 #include "vmm/device_queues.h"
-#include "vmm/pauser.h"
+#include "vmm/guest_devices.h"
 #include "vmm/queue_mapping.h"
 #include "vmm/statistics.h"
 
@@ -49,15 +45,15 @@ class Disks {
                                                      Logger log);
   // FailedPrecondition if one may have no engine but io_uring, and an I/O thread of it has none.
   absl::Status CheckWaiters(const IoThreads& io_threads) const;
-  // Gives the guest its devices, in order, and `queues` those to look after. Once; the I/O threads
-  // run.
-  absl::Status Plug(const DeviceContext& context, PciPlatform& platform, PciHost& pci_host,
-                    DeviceQueues& queues, Pauser& pauser);
-
-  // Begins nothing new, cancels what it can, and waits until no request is in flight any more.
-  // However long the host's storage takes: the kernel may still write into guest memory. After
-  // a second the log names each disk that is waited for, once.
-  void Stop();
+  // Lets them reach guest memory. Once, before Plug.
+  absl::Status MapMemory(const GuestMemory& memory);
+  // Gives the guest a device for each, in order, its first ones. The I/O threads run: the queues
+  // are on those on which `former` has them, if that is not null, and else where the configuration
+  // wants them.
+  absl::Status Plug(const DeviceContext& context, const GuestDevices* former,
+                    GuestDevices& devices) const;
+  // The machine is over: see BlockDevice::EndSoon.
+  void EndSoon();
   // Adds what is known here, but for the queues' own.
   void Collect(const DeviceQueues& queues, MachineStatistics& statistics) const;
 
@@ -67,16 +63,12 @@ class Disks {
     std::string name;
     BackendDescription backend;
     std::unique_ptr<BlockDevice> device;
-    std::unique_ptr<VirtioBlk> blk;
-    std::unique_ptr<VirtioPci> pci;
     std::vector<std::string> io_threads;  // by queue, at first
   };
 
   explicit Disks(Logger log) : log_(log) {}
   absl::Status Add(const DiskConfig& config, const IoThreads& io_threads, uint32_t cpus,
                    const BlockContext& context);
-  void LogWaitingFor(const Disk& disk) const;
-
   const Logger log_;
   std::vector<Disk> disks_;
 };

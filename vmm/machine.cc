@@ -4,6 +4,7 @@
 #include <sys/sysinfo.h>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/affinity.h"
 #include "base/pages.h"
 #include "base/size.h"
@@ -92,9 +93,16 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes) {
 absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(const MachineConfig& config) {
   RINGSIDE_ASSIGN_OR_RETURN(EventFd end_event, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd serial_interrupt, EventFd::Create());
+  // Files first: a wrong path should not cost the making and unmaking of a virtual machine.
+  RINGSIDE_ASSIGN_OR_RETURN(const ImageFile kernel, ImageFile::Open("kernel", config.kernel));
+  std::optional<ImageFile> initrd;
+  if (!config.initrd.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config.initrd));
+  }
   std::unique_ptr<Machine> machine(
       new Machine(config, std::move(end_event), std::move(serial_interrupt)));
   RINGSIDE_RETURN_IF_ERROR(machine->Build());
+  RINGSIDE_RETURN_IF_ERROR(machine->LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr));
   return machine;
 }
 
@@ -113,12 +121,6 @@ Machine::~Machine() {
 }
 
 absl::Status Machine::Build() {
-  // Files first: a wrong path should not cost the making and unmaking of a virtual machine.
-  RINGSIDE_ASSIGN_OR_RETURN(const ImageFile kernel, ImageFile::Open("kernel", config_.kernel));
-  std::optional<ImageFile> initrd;
-  if (!config_.initrd.empty()) {
-    RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config_.initrd));
-  }
   RINGSIDE_RETURN_IF_ERROR(CheckAffinity(config_));
   RINGSIDE_RETURN_IF_ERROR(CheckHaltPoll(config_.halt_poll));
   RINGSIDE_RETURN_IF_ERROR(AssignedDevices::Check(config_.assigned, config_.disks));
@@ -147,21 +149,7 @@ absl::Status Machine::Build() {
   const bool tsc_deadline = kvm.Extension(KVM_CAP_TSC_DEADLINE_TIMER) > 0;
   if (NeedsPit(config_.pit, tsc_deadline)) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
-
-  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
-  for (uint32_t id = 0; id < config_.cpus; ++id) {
-    RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm_->CreateVcpu(id));
-    RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(MakeCpuid(cpuid, id, config_.cpus, tsc_deadline)));
-    RINGSIDE_ASSIGN_OR_RETURN(const int refused, SetBootMsrs(vcpu));
-    if (refused > 0) log_.Log(Severity::kDebug, "vCPU %d: %d MSRs refused", id, refused);
-    std::vector<int> host_cpus;
-    if (id < config_.vcpu_cpus.size()) host_cpus = config_.vcpu_cpus[id];
-    vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), std::move(host_cpus), memory_bus_,
-                                            port_bus_,
-                                            [this](MachineEnd end) { End(std::move(end)); }));
-    pauser_->Add(*vcpus_.back());
-  }
-  return LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr);
+  return AddVcpus(kvm, tsc_deadline);
 }
 
 absl::Status Machine::AddDevices() {
@@ -170,42 +158,56 @@ absl::Status Machine::AddDevices() {
   ConsoleConfig console = config_.console;
   if (!console.detached) console.detached = [this] { Stop(); };
   console_ = std::make_unique<Console>(console, serial_interrupt_, *io_thread_, log_);
+  pauser_->Add(*console_);
   RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(serial_interrupt_, kCom1Irq));
-  RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kCom1Port, Serial::kSize, console_->serial()));
-  RINGSIDE_RETURN_IF_ERROR(
-      port_bus_.Add(kSleepControlPort, SleepRegisters::kSize, sleep_registers_));
-  RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kResetPort, ResetPort::kSize, reset_port_));
-  RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kNmiStatusPort, NmiStatusPort::kSize, nmi_status_port_));
-  RINGSIDE_RETURN_IF_ERROR(port_bus_.Add(kPciConfigPort, PciHost::kPortSize, pci_host_.ports()));
-  RINGSIDE_RETURN_IF_ERROR(memory_bus_.Add(kEcam, kEcamSize, pci_host_.ecam()));
-  return AddPciDevices();
-}
-
-absl::Status Machine::AddPciDevices() {
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
-  const DeviceContext context = {.memory = *memory_, .io_threads = *io_threads_, .log = log_};
-  RINGSIDE_RETURN_IF_ERROR(
-      disks_->Plug(context, *interrupt_router_, pci_host_, *queues_, *pauser_));
-  for (const DeviceConfig& config : config_.devices) {
-    RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(context));
-    RINGSIDE_RETURN_IF_ERROR(Plug(config.name, kOwnSlot, std::move(device)));
+  RINGSIDE_RETURN_IF_ERROR(disks_->MapMemory(*memory_));
+  RINGSIDE_ASSIGN_OR_RETURN(devices_, MakeDevices(nullptr));
+  for (const GuestDevices::Function& function : devices_->functions()) {
+    queues_->Add(function);
+    pauser_->Add(*function.device);
   }
   memory_slots_ =
       std::make_unique<MemorySlots>(*vm_, static_cast<uint32_t>(memory_->regions().size()), log_);
-  RINGSIDE_RETURN_IF_ERROR(assigned_.Plug(*memory_, *interrupt_router_, *memory_slots_, pci_host_));
-  // On the console's thread: nobody waits for randomness for long.
-  return Plug("rng", kRngSlot, std::make_unique<VirtioRng>(*memory_, *io_thread_));
+  return assigned_.Plug(*memory_, *interrupt_router_, *memory_slots_, devices_->pci_host());
 }
 
-absl::Status Machine::Plug(const std::string& name, uint32_t slot,
-                           std::unique_ptr<VirtioDevice> device) {
-  RINGSIDE_ASSIGN_OR_RETURN(auto pci, VirtioPci::Create(*device, name, *interrupt_router_, log_));
-  if (auto* queued = dynamic_cast<QueuedDevice*>(device.get()); queued != nullptr) {
-    queues_->Add(name, name, *queued, *pci);
+absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::MakeDevices(const GuestDevices* former) {
+  auto devices = std::make_unique<GuestDevices>(*interrupt_router_, log_);
+  auto& [memory, ports] = devices->buses();
+  PciHost& pci_host = devices->pci_host();
+  RINGSIDE_RETURN_IF_ERROR(ports.Add(kCom1Port, Serial::kSize, console_->serial()));
+  RINGSIDE_RETURN_IF_ERROR(ports.Add(kSleepControlPort, SleepRegisters::kSize, sleep_registers_));
+  RINGSIDE_RETURN_IF_ERROR(ports.Add(kResetPort, ResetPort::kSize, reset_port_));
+  RINGSIDE_RETURN_IF_ERROR(ports.Add(kNmiStatusPort, NmiStatusPort::kSize, nmi_status_port_));
+  RINGSIDE_RETURN_IF_ERROR(ports.Add(kPciConfigPort, PciHost::kPortSize, pci_host.ports()));
+  RINGSIDE_RETURN_IF_ERROR(memory.Add(kEcam, kEcamSize, pci_host.ecam()));
+
+  const DeviceContext context = {.memory = *memory_, .io_threads = *io_threads_, .log = log_};
+  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, former, *devices));
+  for (const DeviceConfig& config : config_.devices) {
+    RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(context));
+    RINGSIDE_RETURN_IF_ERROR(devices->Plug(config.name, "", kOwnSlot, std::move(device)));
   }
-  pauser_->Add(*device);
-  plugged_.push_back({name, std::move(device), std::move(pci)});
-  return pci_host_.Add(*plugged_.back().pci, slot);
+  // On the console's thread: nobody waits for randomness for long.
+  RINGSIDE_RETURN_IF_ERROR(
+      devices->Plug("rng", "", kRngSlot, std::make_unique<VirtioRng>(*memory_, *io_thread_)));
+  return devices;
+}
+
+absl::Status Machine::AddVcpus(const Kvm& kvm, bool tsc_deadline) {
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
+  for (uint32_t id = 0; id < config_.cpus; ++id) {
+    RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm_->CreateVcpu(id));
+    RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(MakeCpuid(cpuid, id, config_.cpus, tsc_deadline)));
+    std::vector<int> host_cpus;
+    if (id < config_.vcpu_cpus.size()) host_cpus = config_.vcpu_cpus[id];
+    vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), std::move(host_cpus),
+                                            devices_->buses(),
+                                            [this](MachineEnd end) { End(std::move(end)); }));
+    pauser_->Add(*vcpus_.back());
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Machine::LoadGuest(const ImageFile& kernel, const ImageFile* initrd) {
@@ -217,6 +219,10 @@ absl::Status Machine::LoadGuest(const ImageFile& kernel, const ImageFile* initrd
   RINGSIDE_ASSIGN_OR_RETURN(const BootEntry entry, LoadKernel(request, *memory_));
   WriteBootTables(*memory_);
   WriteResetVector(*memory_);
+  for (uint32_t id = 0; id < config_.cpus; ++id) {
+    RINGSIDE_ASSIGN_OR_RETURN(const int refused, SetBootMsrs(vcpus_[id]->kvm()));
+    if (refused > 0) log_.Log(Severity::kDebug, "vCPU %d: %d MSRs refused", id, refused);
+  }
   return SetBootRegisters(vcpus_.front()->kvm(), entry);
 }
 
@@ -245,15 +251,56 @@ void Machine::End(MachineEnd end) {
   ended_.Notify();
 }
 
+absl::StatusOr<DevicesState> Machine::SaveDevices() {
+  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
+  const absl::Cleanup release = [this] { pauser_->Release(); };
+  RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
+  RINGSIDE_ASSIGN_OR_RETURN(DevicesState state, devices_->Save());
+  state.serial = console_->serial().Save();
+  return state;
+}
+
+absl::Status Machine::RestoreDevices(const DevicesState& state) {
+  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
+  const absl::Cleanup release = [this] { pauser_->Release(); };
+  RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
+  queues_->BeginReplacing();
+  const absl::Cleanup moves = [this] { queues_->EndReplacing(); };
+  RINGSIDE_ASSIGN_OR_RETURN(auto devices, MakeDevices(devices_.get()));
+  RINGSIDE_RETURN_IF_ERROR(devices->Check(state));
+  absl::Status status = ReplaceDevices(std::move(devices), state);
+  if (!status.ok()) End({EndKind::kFailure, std::string(Message(status))});
+  return status;
+}
+
+absl::Status Machine::ReplaceDevices(std::unique_ptr<GuestDevices> devices,
+                                     const DevicesState& state) {
+  const auto& functions = devices->functions();
+  for (size_t i = 0; i < functions.size(); ++i) {
+    pauser_->Replace(*devices_->functions()[i].device, *functions[i].device);
+  }
+  queues_->Replace(functions);
+  for (const auto& vcpu : vcpus_) vcpu->Connect(devices->buses());
+  devices.swap(devices_);
+  // With their doorbells, in whose places the others want theirs.
+  devices->Stop();
+  devices.reset();
+  RINGSIDE_RETURN_IF_ERROR(console_->RestorePort(state.serial));
+  return devices_->Restore(state);
+}
+
 const MachineEnd& Machine::Wait() {
   ended_.Wait();
   // First: they write into memory that nobody else can keep them from.
   assigned_.LeaveBus();
   for (const auto& vcpu : vcpus_) vcpu->Join();
-  if (disks_ != nullptr) disks_->Stop();
-  // Before the devices on its thread, which would wait in silence for what holds that.
+  if (pauser_ != nullptr) pauser_->AwaitRelease();
+  if (disks_ != nullptr) disks_->EndSoon();
+  if (devices_ != nullptr) devices_->BeginStop();
+  // Before devices are waited for: the storage of the console's output may hold those on its
+  // thread.
   if (console_ != nullptr && !std::exchange(flushed_, true)) FlushConsole();
-  for (const Plugged& plugged : plugged_) plugged.pci->transport().ResetAndWait();
+  if (devices_ != nullptr) devices_->Stop();
   assigned_.Stop();
   const MutexLock lock(mutex_);
   return *end_;
@@ -282,9 +329,10 @@ MachineStatistics Machine::Statistics() {
   MachineStatistics statistics;
   statistics.console = console_->statistics();
   disks_->Collect(*queues_, statistics);
-  for (const Plugged& plugged : plugged_) {
-    statistics.devices.push_back({plugged.name, queues_->Statistics(plugged.name)});
+  for (const DeviceConfig& device : config_.devices) {
+    statistics.devices.push_back({device.name, queues_->Statistics(device.name)});
   }
+  statistics.devices.push_back({"rng", queues_->Statistics("rng")});
   statistics.io_threads = io_threads_->Statistics();
   assigned_.Collect(statistics);
   for (const auto& vcpu : vcpus_) statistics.vcpus.push_back(vcpu->statistics());

@@ -31,14 +31,11 @@
 #include "base/log.h"
 #include "base/sync.h"
 #include "boot/boot.h"
-#include "devices/bus.h"
 #include "devices/device_context.h"
 #include "devices/guest_memory.h"
 #include "devices/nmi_status_port.h"
-#include "devices/pci_host.h"
 #include "devices/power.h"
 #include "devices/virtio_device.h"
-#include "devices/virtio_pci.h"
 #include "kvm/interrupt_router.h"
 #include "kvm/kvm.h"
 #include "kvm/machine_end.h"
@@ -50,6 +47,7 @@
 #include "vmm/console.h"
 #include "vmm/device_queues.h"
 #include "vmm/disks.h"
+#include "vmm/guest_devices.h"
 #include "vmm/pauser.h"
 #include "vmm/statistics.h"
 
@@ -59,7 +57,7 @@ namespace ringside {
 // counted and traced as those of disks are.
 struct DeviceConfig {
   std::string name;  // in logs, and for MoveQueue
-  // Called once, by Machine::Create. The device lives as long as the machine.
+  // Called by Machine::Create, and by each Machine::RestoreDevices, which replaces the device.
   std::function<absl::StatusOr<std::unique_ptr<VirtioDevice>>(const DeviceContext& context)> create;
 };
 
@@ -135,6 +133,18 @@ class Machine {
   // wait. Any thread.
   void Resume() { pauser_->Resume(); }
   bool paused() const { return pauser_->paused(); }
+
+  // Of a paused machine, what its devices keep beside the guest's memory and what KVM keeps.
+  // FailedPrecondition: it is not paused, or its guest has a device of the host whole. A
+  // Resume that comes meanwhile holds from the end of this on.
+  absl::StatusOr<DevicesState> SaveDevices();
+  // Of a paused machine: makes the devices anew, as they were when `state` was saved, on the I/O
+  // threads where they are; their counters begin at 0. The state may come from anywhere: on
+  // InvalidArgument it was refused, and the machine is as before. On other errors the host has
+  // refused what the devices need, and the machine is over, but for FailedPrecondition, as above.
+  // What is in guest memory is the caller's to have: rings fit a state of this pause only.
+  // Waits for queues that are being moved.
+  absl::Status RestoreDevices(const DevicesState& state);
   // Becomes readable when the machine has ended, for event loops; do not read it.
   const EventFd& end_event() const { return end_event_; }
 
@@ -156,31 +166,42 @@ class Machine {
   // Ends one. FailedPrecondition while it serves a queue.
   absl::Status RemoveIoThread(const std::string& name) { return queues_->RemoveIoThread(name); }
   // Changes how an I/O thread waits. Holds when this returns; waits for the thread's next turn.
-  absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll) {
-    return io_threads_->SetPoll(io_thread, poll);
+  // DeadlineExceeded: storage or a server holds the thread; it holds when that has come back.
+  absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll,
+                       absl::Duration patience = absl::InfiniteDuration()) {
+    return io_threads_->SetPoll(io_thread, poll, patience);
   }
 
   // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.
   int64_t first_run_ns() const;
   // Whether the guest has sent anything to its console yet. Any thread.
   bool console_spoken() const { return console_->spoken(); }
-  // Also while it runs.
+  // Also while it runs. Waits for nobody, and wakes no thread.
   MachineStatistics Statistics();
-  // Why the I/O threads look, doze or sleep. Also while it runs.
-  std::vector<IoThreadExplanation> Explain() const { return io_threads_->Explain(); }
+  // Why the I/O threads look, doze or sleep. Also while it runs. Waits for a turn of each; the only
+  // error is DeadlineExceeded, as above.
+  absl::StatusOr<std::vector<IoThreadExplanation>> Explain(
+      absl::Duration patience = absl::InfiniteDuration()) const {
+    return io_threads_->Explain(patience);
+  }
   // Of the disks with DiskConfig::trace_latency, by queue. After Wait.
   std::vector<QueueLatencies> Latencies() const { return queues_->Latencies(); }
-  // Of the I/O threads with IoThreadTuning::trace_waits. Also while it runs.
-  std::vector<IoThreadWaits> Waits() const { return io_threads_->Waits(); }
+  // Of the I/O threads with IoThreadTuning::trace_waits. As Explain.
+  absl::StatusOr<std::vector<IoThreadWaits>> Waits(
+      absl::Duration patience = absl::InfiniteDuration()) const {
+    return io_threads_->Waits(patience);
+  }
 
  private:
   Machine(const MachineConfig& config, EventFd end_event, EventFd serial_interrupt);
   absl::Status Build();
+  absl::Status AddVcpus(const Kvm& kvm, bool tsc_deadline);
   absl::Status AddDevices();
-  absl::Status AddPciDevices();
-  absl::Status Plug(const std::string& name, uint32_t slot, std::unique_ptr<VirtioDevice> device);
-  void FlushConsole();
+  // All but those that are assigned. `former`: null at first.
+  absl::StatusOr<std::unique_ptr<GuestDevices>> MakeDevices(const GuestDevices* former);
+  absl::Status ReplaceDevices(std::unique_ptr<GuestDevices> devices, const DevicesState& state);
   absl::Status LoadGuest(const ImageFile& kernel, const ImageFile* initrd);
+  void FlushConsole();
   void End(MachineEnd end);
 
   const MachineConfig config_;
@@ -193,11 +214,8 @@ class Machine {
   std::unique_ptr<Pauser> pauser_;  // outlives the thread on which it tells
   std::unique_ptr<IoThread> io_thread_;
 
-  Bus memory_bus_;
-  Bus port_bus_;
   std::unique_ptr<Console> console_;
   bool flushed_ = false;
-  PciHost pci_host_{memory_bus_, kPciWindow, kPciWindowSize};
   SleepRegisters sleep_registers_;
   ResetPort reset_port_;
   NmiStatusPort nmi_status_port_;
@@ -206,13 +224,9 @@ class Machine {
   std::unique_ptr<IoThreads> io_threads_;
   std::unique_ptr<DeviceQueues> queues_;
   std::unique_ptr<Disks> disks_;
-  struct Plugged {
-    std::string name;
-    std::unique_ptr<VirtioDevice> device;
-    std::unique_ptr<VirtioPci> pci;
-  };
-  std::vector<Plugged> plugged_;
   AssignedDevices assigned_;
+  // For whoever holds the machine (Pauser::Hold), and where it does not run.
+  std::unique_ptr<GuestDevices> devices_;
 
   Mutex mutex_;
   std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);

@@ -1,5 +1,6 @@
 #include "vmm/pauser.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -42,6 +43,7 @@ uint64_t Pauser::Ask(Answer answer) {
   {
     const MutexLock lock(mutex_);
     if (state_ == State::kPaused) {
+      resume_at_release_ = false;
       answer(absl::OkStatus());
       return 0;
     }
@@ -69,7 +71,7 @@ void Pauser::VcpuRests(uint64_t round) {
     state_ = State::kQueuesDrain;
     awaited_ = devices_.size() + 1;  // it is over when all have been asked, too
   }
-  for (VirtioDevice* device : devices_) device->Pause(device_rests_);
+  for (Pausable* device : devices_) device->Pause(device_rests_);
   DeviceRests();
 }
 
@@ -92,13 +94,54 @@ void Pauser::ResumeLocked() {
     const MutexLock lock(mutex_);
     was = state_;
     if (was == State::kRunning || was == State::kEnded) return;
+    if (held_) {
+      resume_at_release_ = true;
+      return;
+    }
     state_ = State::kRunning;
     AnswerAll(absl::CancelledError("the machine was resumed before it was paused"));
   }
   if (was != State::kVcpusLeave) {
-    for (VirtioDevice* device : devices_) device->Resume();
+    for (Pausable* device : devices_) device->Resume();
   }
   for (Vcpu* vcpu : vcpus_) vcpu->Resume();
+}
+
+absl::Status Pauser::Hold() {
+  const MutexLock lock(mutex_);
+  while (held_) released_.wait(mutex_);
+  if (state_ != State::kPaused) {
+    return absl::FailedPreconditionError(state_ == State::kEnded
+                                             ? "the machine is over"
+                                             : "the machine is not paused; pause it first");
+  }
+  held_ = true;
+  return absl::OkStatus();
+}
+
+void Pauser::Release() {
+  const MutexLock order(order_);
+  {
+    const MutexLock lock(mutex_);
+    held_ = false;
+    released_.notify_all();
+    if (!std::exchange(resume_at_release_, false)) return;
+  }
+  ResumeLocked();
+}
+
+void Pauser::AwaitRelease() {
+  const MutexLock lock(mutex_);
+  while (held_) released_.wait(mutex_);
+}
+
+void Pauser::Replace(const Pausable& former, Pausable& next) {
+  Event rests;
+  TaskOf notify([&rests] { rests.Notify(); });
+  next.Pause(notify);
+  rests.Wait();
+  const MutexLock order(order_);
+  std::ranges::replace(devices_, &former, &next);
 }
 
 void Pauser::GiveUp(uint64_t id) {

@@ -5,9 +5,11 @@
 //
 // Threads: Add before the machine runs; all else from any, also at once. Begin, Resume and End do
 // not wait for vCPUs, I/O threads or storage. Ownership: what is added, and the I/O thread, outlive
-// it; their threads have ended, or do not run what it gave them, before it goes.
+// it, but for what is replaced; their threads have ended, or do not run what it gave them, before
+// it goes.
 #pragma once
 
+#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,7 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/sync.h"
-#include "devices/virtio_device.h"
+#include "devices/pausable.h"
 #include "kvm/vcpu.h"
 #include "poll/io_thread.h"
 
@@ -32,7 +34,7 @@ class Pauser {
   explicit Pauser(IoThread& tells) : tells_(tells) {}
 
   void Add(Vcpu& vcpu) { vcpus_.push_back(&vcpu); }
-  void Add(VirtioDevice& device) { devices_.push_back(&device); }
+  void Add(Pausable& device) { devices_.push_back(&device); }
 
   // `paused` is called once, on the thread given to the constructor, which it must not block. Of a
   // machine that is paused already, too; of one that has not started once it has, before its guest
@@ -46,6 +48,15 @@ class Pauser {
   // The machine is over: whoever waits is told, and nothing is paused any more.
   void End();
   bool paused() const;
+
+  // Has a paused machine stay so until Release: a Resume that comes meanwhile holds from then on.
+  // FailedPrecondition: it is not paused, or over. Waits for others who hold it.
+  absl::Status Hold();
+  void Release();
+  // Whoever holds the machine, which is over, has released it when this returns.
+  void AwaitRelease();
+  // For the one who holds it: `next`, which is not in use yet, takes a device's place, at rest.
+  void Replace(const Pausable& former, Pausable& next);
 
  private:
   enum class State { kRunning, kVcpusLeave, kQueuesDrain, kPaused, kEnded };
@@ -69,7 +80,7 @@ class Pauser {
 
   IoThread& tells_;
   std::vector<Vcpu*> vcpus_;
-  std::vector<VirtioDevice*> devices_;
+  std::vector<Pausable*> devices_;
 
   // Held while vCPUs and devices are told to pause or to go on, so that each is told in the order
   // in which that was decided. A device's answer does not take it.
@@ -81,6 +92,9 @@ class Pauser {
   size_t awaited_ ABSL_GUARDED_BY(mutex_) = 0;  // vCPUs, or devices and one
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;  // from Hold to Release
+  bool resume_at_release_ ABSL_GUARDED_BY(mutex_) = false;
+  std::condition_variable_any released_;
   TaskTo<Pauser, &Pauser::DeviceRests> device_rests_{*this};
 
   Mutex told_mutex_ ABSL_ACQUIRED_AFTER(mutex_);

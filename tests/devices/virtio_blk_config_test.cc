@@ -204,7 +204,7 @@ TEST_F(VirtioBlkConfigTest, ASavedDeviceGoesOnWithItsCacheFieldWhereItsRingWas) 
   WriteWce(0, features());
   EXPECT_EQ(rig().Run(driver().AddWrite(0, Pattern(512, 1))), kBlkOk);
   EXPECT_EQ(rig().Run(driver().AddWrite(512, Pattern(512, 2))), kBlkOk);
-  const VirtioBlk::State state = device_->Save();
+  const std::vector<uint8_t> state = device_->SaveState();
   // Nothing is in flight; who looks at the queue is its thread.
   uint16_t position = 0;
   threads_[0]->RunAndWait([&] { position = device_->Position(0); });
@@ -213,8 +213,9 @@ TEST_F(VirtioBlkConfigTest, ASavedDeviceGoesOnWithItsCacheFieldWhereItsRingWas) 
 
   device_ = std::make_unique<VirtioBlk>(*disk_, *memory_, std::vector{threads_[0].get()},
                                         VirtioBlkConfig{});
-  ASSERT_EQ(device_->Restore(state), absl::OkStatus());
-  EXPECT_EQ(device_->Save(), state);
+  ASSERT_EQ(device_->CheckState(state), absl::OkStatus());
+  device_->RestoreState(state);
+  EXPECT_EQ(device_->SaveState(), state);
   EXPECT_EQ(wce(), 0);
   QueueSetup setup = rig().Setup(0);
   setup.next = position;
@@ -229,39 +230,39 @@ TEST_F(VirtioBlkConfigTest, ASavedDeviceGoesOnWithItsCacheFieldWhereItsRingWas) 
 
 TEST_F(VirtioBlkConfigTest, StateIsTakenForTheSameDiskOnly) {
   Make({});
-  const VirtioBlk::State here = device_->Save();
+  const std::vector<uint8_t> here = device_->SaveState();
+  EXPECT_EQ(here.size(), VirtioBlk::kConfigSize);
   // Each byte and what a driver may have made of it.
   for (size_t i = 0; i < VirtioBlk::kConfigSize; ++i) {
     for (const int flip : {1, 2, 0x80}) {
-      VirtioBlk::State state = here;
-      state.config[i] ^= static_cast<uint8_t>(flip);
+      std::vector<uint8_t> state = here;
+      state[i] ^= static_cast<uint8_t>(flip);
       const bool is_field = i == offsetof(virtio_blk_config, wce) && flip == 1;
-      ASSERT_EQ(device_->Restore(state).ok(), is_field) << i;
-      ASSERT_EQ(device_->Save(), is_field ? state : here);
-      ASSERT_EQ(device_->Restore(here), absl::OkStatus());
+      ASSERT_EQ(device_->CheckState(state).ok(), is_field) << i;
     }
   }
   Make({.info = {.size = 2 * kDiskSize}});
-  EXPECT_THAT(device_->Restore(here), IsBadInput("configuration", "same size"));
-  VirtioBlk::State state = device_->Save();
-  state.config[offsetof(virtio_blk_config, wce)] = 2;
-  EXPECT_THAT(device_->Restore(state), IsBadInput("writeback", "0x2"));
+  EXPECT_THAT(device_->CheckState(here), IsBadInput("configuration", "same size"));
+  std::vector<uint8_t> state = device_->SaveState();
+  state[offsetof(virtio_blk_config, wce)] = 2;
+  EXPECT_THAT(device_->CheckState(state), IsBadInput("writeback", "0x2"));
 }
 
 TEST_F(VirtioBlkConfigTest, AnyBytesOfAStateAreTakenOrRefused) {
   Make({});
-  const VirtioBlk::State here = device_->Save();
+  const std::vector<uint8_t> here = device_->SaveState();
   RandomState random(5);
   int taken = 0;
   for (int round = 0; round < 20000; ++round) {
-    VirtioBlk::State state = here;
-    round % 2 == 0 ? random.Fill(state, 0) : random.Mutate(state);
-    if (device_->Restore(state).ok())
+    std::vector<uint8_t> state = here;
+    round % 2 == 0 ? random.Fill(state, 2 * here.size()) : random.Mutate(state);
+    if (device_->CheckState(state).ok()) {
       ++taken;
-    else
-      state = here;
-    ASSERT_EQ(device_->Save(), state);
-    ASSERT_EQ(device_->Restore(here), absl::OkStatus());
+      device_->RestoreState(state);
+      ASSERT_EQ(device_->SaveState(), state);
+      device_->RestoreState(here);
+    }
+    ASSERT_EQ(device_->SaveState(), here);
   }
   EXPECT_GT(taken, 20);
 }

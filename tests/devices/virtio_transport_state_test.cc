@@ -57,12 +57,14 @@ TEST(VirtioTransportState, ARunningDeviceGoesOnWhereItsRingsWere) {
   before.SetUpQueue(2);
   before.Run();
   before.device().positions = {40000, 0, 7};
+  before.device().own_state = {5, 255};
   const State state = before.Save();
 
   Machine after;
   ExpectRestored(after, state);
   EXPECT_EQ(after.transport().status(), Machine::kRunning);
   EXPECT_EQ(after.device().activations, 1);
+  EXPECT_EQ(after.device().own_state, before.device().own_state);
   EXPECT_EQ(after.device().accepted, before.device().accepted);
   ASSERT_EQ(after.device().setups.size(), 2u);
   const QueueSetup& queue = after.device().setups[1];

@@ -67,11 +67,11 @@ class VcpuExitTest : public testing::VcpuTest {
  protected:
   void OnPort(std::function<void(std::span<std::byte>)> access) {
     port_.emplace(std::move(access));
-    ASSERT_TRUE(port_bus_.Add(kPort, 8, *port_).ok());
+    ASSERT_TRUE(buses_.ports.Add(kPort, 8, *port_).ok());
   }
   void OnRegisters(std::function<void(std::span<std::byte>)> access) {
     registers_.emplace(std::move(access));
-    ASSERT_TRUE(memory_bus_.Add(kRegisters, 0x2000, *registers_).ok());
+    ASSERT_TRUE(buses_.memory.Add(kRegisters, 0x2000, *registers_).ok());
   }
   // Differs from what is a buffer away, before or behind.
   static uint8_t TextAt(uint64_t position) { return static_cast<uint8_t>(position % 251); }

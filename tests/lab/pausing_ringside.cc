@@ -1,6 +1,8 @@
-// The ringside command, whose machine is paused at random moments for random lengths while it runs:
-// RINGSIDE_PAUSES in the environment says how often (100). Takes the place of `ringside` in the lab's
-// scripts. Says at the end how often it was paused, as "pauses=N" on standard error.
+// The ringside command, whose machine is paused at random moments for random lengths while it runs,
+// and whose devices are made anew in some of these pauses. In the environment, RINGSIDE_PAUSES says
+// how often (100), and RINGSIDE_RESTORES in how many of a hundred (50). Takes the place of
+// `ringside` in the lab's scripts. Says at the end how often it was, as "pauses=N restores=N" on
+// standard error.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -16,7 +18,8 @@ namespace {
 
 class Pausing final : public RunCompanion {
  public:
-  explicit Pausing(int pauses) : pauses_(pauses) {}
+  Pausing(int pauses, int restores_percent)
+      : pauses_(pauses), restores_percent_(restores_percent) {}
 
   void Begin(Machine& machine) override {
     thread_ = std::thread([this, &machine] { Pause(machine); });
@@ -24,7 +27,7 @@ class Pausing final : public RunCompanion {
   void End() override {
     over_.Notify();
     thread_.join();
-    std::fprintf(stderr, "pauses=%d\n", paused_);
+    std::fprintf(stderr, "pauses=%d restores=%d\n", paused_, restored_);
   }
 
  private:
@@ -36,13 +39,26 @@ class Pausing final : public RunCompanion {
     while (paused_ < pauses_ && !over_.WaitFor(up_to(absl::Milliseconds(300)))) {
       if (!machine.Pause().ok()) return;
       ++paused_;
+      if (static_cast<int>(random() % 100) < restores_percent_ && !Restore(machine)) return;
       over_.WaitFor(up_to(absl::Milliseconds(paused_ % 10 == 0 ? 1000 : 50)));
       machine.Resume();
     }
   }
 
+  bool Restore(Machine& machine) {
+    const absl::StatusOr<DevicesState> state = machine.SaveDevices();
+    const absl::Status status = state.ok() ? machine.RestoreDevices(*state) : state.status();
+    if (status.ok()) ++restored_;
+    // The guest may have ended it while it was being paused.
+    else if (machine.paused())
+      std::fprintf(stderr, "FAILED: %s\n", status.ToString().c_str());
+    return status.ok();
+  }
+
   const int pauses_;
+  const int restores_percent_;
   int paused_ = 0;
+  int restored_ = 0;
   Event over_;
   std::thread thread_;
 };
@@ -50,8 +66,13 @@ class Pausing final : public RunCompanion {
 }  // namespace
 }  // namespace ringside
 
+int FromEnvironment(const char* name, int otherwise) {
+  const char* value = getenv(name);
+  return value != nullptr ? atoi(value) : otherwise;
+}
+
 int main(int argc, char** argv) {
-  const char* pauses = getenv("RINGSIDE_PAUSES");
-  ringside::Pausing pausing(pauses != nullptr ? atoi(pauses) : 100);
+  ringside::Pausing pausing(FromEnvironment("RINGSIDE_PAUSES", 100),
+                            FromEnvironment("RINGSIDE_RESTORES", 50));
   return ringside::CommandMain(argc, argv, &pausing);
 }

@@ -11,6 +11,7 @@
 
 #include "base/status.h"
 #include "tests/support/cpus.h"
+#include "tests/support/devices/zero_disk.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
 
@@ -247,6 +248,47 @@ TEST_F(IoThreadsMachineTest, PollingIsChangedWhileTheGuestRuns) {
   EndWell(*machine);
   ExpectSoundJob();
   EXPECT_GT(machine->Statistics().io_threads[0].spins, 0u);
+}
+
+// A thread that something holds, as storage can that hangs, holds nobody who asks: he gives up, and
+// what he has asked for comes about when the thread is back.
+TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
+  MachineConfig config = Config("rw=randread verify=1 size=2M qd=1 runtime=400ms");
+  config.io_threads[0].tuning.trace_waits = true;
+  config.disks = {File(image_)};
+  IoThreads* io_threads = nullptr;
+  config.devices = {{.name = "zeroes", .create = [&](const DeviceContext& context) {
+                       io_threads = &context.io_threads;
+                       return std::make_unique<testing::ZeroDisk>(
+                           context.memory, std::vector{context.io_threads.Find("b")->get()},
+                           QueuedDevice::QueueConfig{});
+                     }}};
+  const auto machine = Begin(config);
+  constexpr absl::Duration kPatience = absl::Milliseconds(20);
+  Event release;
+  (*io_threads->Find("a"))->Begin([&release] { release.Wait(); });
+  const auto gave_up = [](const absl::Status& status) {
+    return absl::IsDeadlineExceeded(status) &&
+           Message(status).find("I/O thread 'a' has not come back") != std::string::npos;
+  };
+  EXPECT_TRUE(gave_up(machine->Explain(kPatience).status()));
+  EXPECT_TRUE(gave_up(machine->Waits(kPatience).status()));
+  EXPECT_TRUE(gave_up(machine->SetPoll("a", {.kind = PollKind::kAlways}, kPatience)));
+  EXPECT_TRUE(gave_up(machine->SetPoll("a", {.kind = PollKind::kNever}, kPatience)));
+  EXPECT_THAT(Message(machine->MoveQueue("zeroes", 0, "a", kPatience)),
+              HasSubstr("queue 0 of zeroes has not moved within 20ms"));
+  EXPECT_THAT(Message(machine->MoveQueue("zeroes", 0, "b", kPatience)),
+              HasSubstr("another one of it is still being moved"));
+  EXPECT_EQ(machine->Statistics().io_threads.size(), 2u) << "and this waits for nobody";
+  EXPECT_EQ(machine->Pause(kPatience).code(), absl::StatusCode::kDeadlineExceeded);
+  release.Notify();
+  ASSERT_TRUE(testing::SpinUntil(
+      [&] { return machine->Statistics().devices[0].queues[0].io_thread == "a"; }));
+  const auto explanations = machine->Explain();
+  ASSERT_TRUE(explanations.ok()) << explanations.status();
+  EXPECT_EQ((*explanations)[0].io_thread, "a");
+  EXPECT_TRUE(machine->Waits().ok());
+  EndWell(*machine);
 }
 
 // The guest has used its disk and now computes.

@@ -74,10 +74,21 @@ class FakeVirtioDevice final : public VirtioDevice {
     return positions[queue];
   }
 
+  std::vector<uint8_t> SaveState() const override { return own_state; }
+  absl::Status CheckState(std::span<const uint8_t> state) const override {
+    return state.size() == own_state.size() && state[0] < 8 ? absl::OkStatus()
+                                                            : BadInput("that is not its state");
+  }
+  void RestoreState(std::span<const uint8_t> state) override {
+    Check(!active, "the device has its state again before it is activated");
+    own_state.assign(state.begin(), state.end());
+  }
+
   // Behaviour and records. To be set before, and read after, what the test does.
   std::function<void()> on_activate;
   std::function<void(Task&)> on_reset = [](Task& done) { done.Run(); };
   std::array<std::byte, 8> config{};
+  std::vector<uint8_t> own_state = {0, 0};
   uint64_t config_write_features = ~uint64_t{0};
   int activations = 0;
   int resets = 0;

@@ -16,7 +16,6 @@
 #include "devices/msix.h"
 #include "devices/pci_host.h"
 #include "devices/serial.h"
-#include "devices/virtio_blk.h"
 #include "devices/virtio_pci.h"
 
 namespace ringside {
@@ -42,17 +41,13 @@ inline auto Fields(PciHost::State& state) {
   auto& [config_address, functions] = state;
   return std::tie(config_address, functions);
 }
-inline auto Fields(VirtioBlk::State& state) {
-  auto& [config] = state;
-  return std::tie(config);
-}
 inline auto Fields(VirtioTransport::QueueState& state) {
   auto& [max_size, size, enabled, descriptors, driver, device, vector, next] = state;
   return std::tie(max_size, size, enabled, descriptors, driver, device, vector, next);
 }
 inline auto Fields(VirtioTransport::State& state) {
-  auto& [id, status, generation, isr, config_vector, features, queues] = state;
-  return std::tie(id, status, generation, isr, config_vector, features, queues);
+  auto& [id, status, generation, isr, config_vector, features, queues, device] = state;
+  return std::tie(id, status, generation, isr, config_vector, features, queues, device);
 }
 inline auto Fields(VirtioPci::State& state) {
   auto& [config, msix, transport, device_select, driver_select, queue_select] = state;

@@ -66,8 +66,8 @@ class VcpuTest : public ::testing::Test {
     KvmVcpu kvm = *vm_->CreateVcpu(id);
     EXPECT_TRUE(kvm.SetCpuid(MakeCpuid(*kvm_->SupportedCpuid(), id, 2, true)).ok());
     const auto self = std::make_shared<Vcpu*>();
-    vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(kvm), std::vector<int>{}, memory_bus_,
-                                            port_bus_, [self, end](MachineEnd) {
+    vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(kvm), std::vector<int>{}, buses_,
+                                            [self, end](MachineEnd) {
                                               end();
                                               (*self)->RequestStop();
                                             }));
@@ -125,8 +125,7 @@ class VcpuTest : public ::testing::Test {
   std::unique_ptr<GuestMemory> memory_;
   std::optional<Kvm> kvm_;
   std::optional<KvmVm> vm_;
-  Bus memory_bus_;
-  Bus port_bus_;
+  Buses buses_;
   std::vector<std::unique_ptr<Vcpu>> vcpus_;
 };
 

@@ -81,6 +81,15 @@ check_modes() {
     done
 }
 
+# A disk that moves no bytes, each request taking its time.
+check_delayed() {
+    delayed=$(grep -lx delayed /sys/block/vd?/serial | cut -d / -f 4)
+    must fio --ioengine=io_uring --direct=1 --iodepth=32 --rw=randrw --bs=4k --thread --numjobs=2 \
+        --time_based --runtime=3 --output-format=terse --terse-version=3 --group_reporting \
+        --name=delayed --filename="/dev/$delayed"
+    awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6}' $output
+}
+
 check_clock() { echo "clock=$(date +%s)"; }
 
 # Requests at random moments, one at a time: one that is never noticed would hold up its job for ever.

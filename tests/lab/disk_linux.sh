@@ -89,6 +89,13 @@ check_deep() {
     same "the deep job's data" "$(value deep_sum)" "$(tail -c $((8 * MIB)) "$raw" | checksum)"
 }
 
+check_delayed() {
+    read -r error kib <<END
+$(value fio_delayed | tr ',' ' ')
+END
+    [ "$error" = 0 ] && [ "$kib" -gt 100 ] || fail "fio's job delayed: '$(value fio_delayed)'"
+}
+
 # The guest's clock has gone on while it stood still.
 check_clock() {
     late=$(($(date +%s) - $(value clock)))
@@ -168,6 +175,10 @@ boot() {
             set -- "$@" --disk "path=$readonly_image,readonly=on"
             vectors=$((3 * cpus))
             ;;
+        *delayed*)
+            set -- "$@" --disk type=null,size=64M,latency=200us,serial=delayed
+            vectors=$((3 * cpus))
+            ;;
         *modes*)
             make_mode_disks
             for mode in $modes; do
@@ -232,10 +243,10 @@ group_paused() {
     raw_size=16M
     for each in $kernels; do
         use "$each"
-        boot verify,deep,clock 2 none io_uring
+        boot verify,deep,delayed,clock 2 none io_uring
         paused=$(value pauses)
         [ "${paused:-0}" -ge 20 ] || fail "the machine was paused ${paused:-0} times, expected 20 to 100"
-        echo "paused $paused times"
+        echo "paused $paused times, devices made anew $(value restores) times"
     done
     raw_size=
 }

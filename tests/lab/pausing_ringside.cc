@@ -1,8 +1,8 @@
 // The ringside command, whose machine is paused at random moments for random lengths while it runs,
 // and whose devices are made anew in some of these pauses. In the environment, RINGSIDE_PAUSES says
 // how often (100), and RINGSIDE_RESTORES in how many of a hundred (50). Takes the place of
-// `ringside` in the lab's scripts. Says at the end how often it was, as "pauses=N restores=N" on
-// standard error.
+// `ringside` in the lab's scripts. Says at the end how often it was, as pauses=N and restores=N
+// on standard error.
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -27,7 +27,7 @@ class Pausing final : public RunCompanion {
   void End() override {
     over_.Notify();
     thread_.join();
-    std::fprintf(stderr, "pauses=%d restores=%d\n", paused_, restored_);
+    std::fprintf(stderr, "pauses=%d\nrestores=%d\n", paused_, restored_);
   }
 
  private:

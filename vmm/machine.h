@@ -130,20 +130,20 @@ class Machine {
   // machine, which it must not block; it may call Stop, Resume and BeginPause. Any thread.
   void BeginPause(Pauser::Paused paused) { pauser_->Begin(std::move(paused)); }
   // Lets it go on, for all who have paused it, or calls a pause off that is under way. Does not
-  // wait. Any thread.
+  // wait; a pause that comes before a vCPU has woken leaves the guest without a turn. Any thread.
   void Resume() { pauser_->Resume(); }
   bool paused() const { return pauser_->paused(); }
 
-  // Of a paused machine, what its devices keep beside the guest's memory and what KVM keeps.
-  // FailedPrecondition: it is not paused, or its guest has a device of the host whole. A
-  // Resume that comes meanwhile holds from the end of this on.
+  // Of a paused machine, what its devices keep beside what is in guest memory and in KVM.
+  // FailedPrecondition: it is not paused, or its guest has a device of the host whole. Resume does
+  // not wait for this, nor for RestoreDevices: it holds when they are done.
   absl::StatusOr<DevicesState> SaveDevices();
-  // Of a paused machine: makes the devices anew, as they were when `state` was saved, on the I/O
-  // threads where they are; their counters begin at 0. The state may come from anywhere: on
-  // InvalidArgument it was refused, and the machine is as before. On other errors the host has
-  // refused what the devices need, and the machine is over, but for FailedPrecondition, as above.
-  // What is in guest memory is the caller's to have: rings fit a state of this pause only.
-  // Waits for queues that are being moved.
+  // Of a paused machine: makes its devices anew, as they were when `state` was saved, with queues
+  // on the I/O threads where they are; counters begin at 0. The state may come from anywhere:
+  // InvalidArgument is for what could not have been saved here. FailedPrecondition as above. Other
+  // errors are the host's, which refuses what devices need. On an error the machine is as before,
+  // or, if the former devices were gone by then, over. The rings in guest memory fit a state of the
+  // same pause only. Waits for queues that are being moved.
   absl::Status RestoreDevices(const DevicesState& state);
   // Becomes readable when the machine has ended, for event loops; do not read it.
   const EventFd& end_event() const { return end_event_; }

@@ -1,6 +1,5 @@
 // Machines whose devices are made anew from saved state, again and again, while their guests check
 // every byte.
-#include <atomic>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -208,49 +207,6 @@ TEST_F(RestoreMachineTest, QueuesStayOnTheirThreadsAndOwnDevicesComeAlong) {
   EXPECT_THAT(console_.Output(), Not(HasSubstr("FAIL")));
 }
 
-// Any thread may do anything meanwhile: whoever comes in the middle waits, or is refused.
-TEST_F(RestoreMachineTest, OthersMayCallAtTheSameTime) {
-  MachineConfig config = Config("rw=randrw verify=1 size=1M qd=16 runtime=400ms wait=irq");
-  config.io_threads = {{.name = "a"}, {.name = "b"}};
-  const auto machine = Begin(config);
-  std::atomic<int> restored{0};
-  // A state fits what is in memory in its own pause, so nobody pauses the machine once more between
-  // its taking and its use. Resume may come there.
-  Mutex pauses;
-  const auto restore = [&] {
-    const MutexLock lock(pauses);
-    if (!machine->Pause().ok()) return;
-    const absl::StatusOr<DevicesState> state = machine->SaveDevices();
-    if (state.ok() && machine->RestoreDevices(*state).ok()) ++restored;
-  };
-  std::vector<std::thread> callers;
-  for (uint32_t seed = 0; seed < 4; ++seed) {
-    callers.emplace_back([&, seed] {
-      std::mt19937 random(seed);
-      while (!IsOver(*machine)) {
-        switch (random() % 6) {
-          case 0:
-            (void)machine->Statistics();
-            break;
-          case 1:
-            (void)machine->MoveQueue("disk0", 0, random() % 2 == 0 ? "a" : "b");
-            break;
-          case 2:
-            machine->Resume();
-            break;
-          default:
-            restore();
-            machine->Resume();
-        }
-        testing::Delay(static_cast<int>(random() % 200'000));
-      }
-    });
-  }
-  for (std::thread& caller : callers) caller.join();
-  EndWell(*machine);
-  EXPECT_GT(restored, 5);
-}
-
 // It holds when that is over, also if it came from a thread that the restore waits for.
 TEST_F(RestoreMachineTest, AResumeThatComesInTheMiddleIsNotLost) {
   IoThreads* io_threads = nullptr;
@@ -274,32 +230,6 @@ TEST_F(RestoreMachineTest, AResumeThatComesInTheMiddleIsNotLost) {
   ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
   EXPECT_FALSE(machine->paused());
   EndWell(*machine);
-}
-
-// Resets, devices that need one, queues set up anyhow, BARs that move, vectors that are masked: in
-// the middle of each the machine is paused, and its devices are made anew every eighth time.
-TEST_F(RestoreMachineTest, AGuestThatBreaksTheRulesGoesOnBreakingThem) {
-  MachineConfig config = Config("hostile=all");
-  config.disks[0].trace_latency = true;
-  const TempFile other(kMiB, ".");
-  config.disks.push_back({.backend = FileConfig{.path = other.path()}});
-  const auto machine = Begin(config);
-  std::mt19937 random(3);
-  int pauses = 0;
-  while (!IsOver(*machine) && machine->Pause().ok()) {
-    if (++pauses % 8 == 0) {
-      const absl::StatusOr<DevicesState> state = machine->SaveDevices();
-      ASSERT_TRUE(state.ok()) << state.status();
-      ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
-    }
-    machine->Resume();
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
-  }
-  EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff) << machine->Wait().detail;
-  EXPECT_THAT(console_.Output(), Not(HasSubstr("FAIL")));
-  EXPECT_THAT(console_.Output(), HasSubstr("outcome=needs-reset"));
-  EXPECT_GT(pauses, 100);
-  std::printf("%d pauses\n", pauses);
 }
 
 TEST_F(RestoreMachineTest, AMachineMayEndAtAnyTimeOfIt) {

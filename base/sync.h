@@ -34,6 +34,14 @@ class ABSL_SCOPED_LOCKABLE MutexLock {
   Mutex& mutex_;
 };
 
+// Of a clock that nobody sets.
+using Deadline = std::chrono::steady_clock::time_point;
+// `limit` may be infinite.
+inline Deadline DeadlineIn(absl::Duration limit) {
+  constexpr absl::Duration kCentury = absl::Hours(24 * 365 * 100);  // more would overflow the clock
+  return std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(std::min(limit, kCentury));
+}
+
 // Something that happens once. Who has seen it sees all that was written before Notify.
 class Event {
  public:
@@ -51,12 +59,11 @@ class Event {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return notified_; });
   }
-  // Returns whether it has happened. The limit may be infinite.
-  bool WaitFor(absl::Duration limit) const {
+  // Returns whether it has happened.
+  bool WaitFor(absl::Duration limit) const { return WaitUntil(DeadlineIn(limit)); }
+  bool WaitUntil(Deadline deadline) const {
     std::unique_lock lock(mutex_);
-    // More than a century would overflow the standard's clock.
-    limit = std::min(limit, absl::Hours(24 * 365 * 100));
-    return changed_.wait_for(lock, absl::ToChronoNanoseconds(limit), [this] { return notified_; });
+    return changed_.wait_until(lock, deadline, [this] { return notified_; });
   }
 
  private:

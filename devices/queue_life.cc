@@ -196,6 +196,11 @@ void QueueLife::EndArrival() {
 
 // Moving.
 
+void QueueLife::Place(IoThread& io_thread) {
+  const MutexLock lock(mutex_);
+  io_thread_ = &io_thread;
+}
+
 void QueueLife::MoveTo(IoThread& to, MoveDone done) {
   absl::Status status;
   {

@@ -69,10 +69,14 @@ class QueueLife {
   // Nothing if it was not started.
   void Stop();
   // `done` runs once, on any thread, perhaps before this returns. OK: the new thread serves the
-  // queue, or will when it is next started. Unavailable: it is moving already. Any other: the new
+  // queue, or will when it is next started or its rest ends; if it cannot watch the queue then, the
+  // queue stays where it was. Unavailable: it is moving already. Any other: the new
   // thread cannot reach what the device needs or watch the queue, and the queue has stayed where it
   // was.
   void MoveTo(IoThread& to, MoveDone done);
+
+  // Of a queue that is down and not moving.
+  void Place(IoThread& io_thread);
 
   // Brings the queue to rest, or keeps one that is down from being served. What is in flight is
   // waited for, however long it takes.

@@ -1,8 +1,9 @@
 // A virtio device without its transport: what it offers, its configuration, and its queues once the
 // driver is ready. The transport (virtio_transport.h) keeps status, features and queue addresses.
 //
-// Threads: called by the transport from vCPU threads, one call at a time. The device moves its work
-// to I/O threads by itself.
+// Threads: called by the transport from vCPU threads and by whoever saves or resets it, one call at
+// a time; Pause, Resume and Cancel from any, also at the same time as others. A Reset may come
+// while it is paused, and be the last call. The device moves its work to I/O threads by itself.
 // Spec: Virtual I/O Device (VIRTIO) 1.2, chapter 2.
 #pragma once
 

@@ -41,7 +41,7 @@ absl::StatusOr<VirtioTransport::State> VirtioTransport::Save() const {
              .config_vector = config_vector_,
              .driver_features = driver_features_,
              .queues = {},
-             .device = device_.SaveState()};
+             .device = {}};
     for (uint16_t i = 0; i < queue_count(); ++i) {
       const Queue& queue = queues_[i];
       state.queues.push_back({.max_size = device_.max_queue_size(i),
@@ -53,6 +53,7 @@ absl::StatusOr<VirtioTransport::State> VirtioTransport::Save() const {
                               .vector = queue.vector});
     }
   }
+  state.device = device_.SaveState();
   for (uint16_t i = 0; i < queue_count() && active; ++i) {
     if (state.queues[i].enabled != 0) state.queues[i].next = device_.Position(i);
   }

@@ -126,12 +126,14 @@ absl::Status IoThread::Attach(Source& source, Phase phase) {
   source.parked_ = false;
   source.ready_bit_ = NextReadyBit();
   AddSource(source);
+  if (phase == Phase::kTake) ++attached_;
   return absl::OkStatus();
 }
 
 void IoThread::Detach(Source& source) {
   if (source.io_thread_ != this) return;
   if (!std::exchange(source.parked_, false)) RemoveSource(source);
+  if (source.phase_ == Phase::kTake) --attached_;
   source.io_thread_ = nullptr;
   waiter_->Unwatch(source.wake_fd_);
 }

@@ -143,6 +143,7 @@ class IoThread final : private Wait::Owner {
   void Park(Source& source);
   void Unpark(Source& source);
   bool AnythingToDo() override;
+  bool HasRings() override { return attached_ > 0 || in_flight_ > 0; }
   bool LookAtDescriptors() override { return waiter_->LookAtDescriptors(); }
   void AskForSignals() override;
   void QuietSources() override;
@@ -157,6 +158,7 @@ class IoThread final : private Wait::Owner {
   HookList publish_hooks_;
   HookList before_hand_over_;
   HookList hand_over_hooks_;
+  size_t attached_ = 0;  // sources of Phase::kTake, the parked ones too
   uint64_t in_flight_ = 0;
   uint64_t at_once_ = 0;
   uint64_t next_ready_bit_ = kCompletionRing;

@@ -4,7 +4,6 @@
 #include <array>
 #include <cctype>
 
-#include "absl/time/clock.h"
 #include "base/affinity.h"
 #include "base/nearest.h"
 #include "base/status.h"
@@ -42,12 +41,13 @@ absl::Status CheckPoll(const std::string& name, const PollConfig& poll) {
   return absl::OkStatus();
 }
 
-absl::Status AwaitTurn(const std::string& name, const Event& turn, absl::Time deadline) {
-  if (turn.WaitFor(deadline - absl::Now())) return absl::OkStatus();
+// `then`: what is to be done about it.
+absl::Status AwaitTurn(const std::string& name, const Event& turn, Deadline deadline,
+                       const char* then) {
+  if (turn.WaitUntil(deadline)) return absl::OkStatus();
   return absl::DeadlineExceededError(absl::StrFormat(
-      "I/O thread '%s' has not come back in time from what storage or a server has to answer; wait "
-      "longer, or try again",
-      name));
+      "I/O thread '%s' has not come back in time from what storage or a server has to answer; %s",
+      name, then));
 }
 
 IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread) {
@@ -238,7 +238,7 @@ absl::StatusOr<IoThreads::Handle> IoThreads::Remove(
 
 absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll,
                                 absl::Duration patience) {
-  const absl::Time deadline = absl::Now() + patience;
+  const Deadline deadline = DeadlineIn(patience);
   std::shared_ptr<const Event> holds;
   {
     const MutexLock lock(mutex_);
@@ -250,7 +250,7 @@ absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll,
     // Under the lock: who comes last here comes last there.
     holds = io_thread->Begin([io_thread, poll] { io_thread->SetPoll(poll); });
   }
-  return AwaitTurn(name, *holds, deadline);
+  return AwaitTurn(name, *holds, deadline, "how it polls changes when it does");
 }
 
 // Those that run, kept from being removed.
@@ -269,7 +269,7 @@ absl::StatusOr<std::vector<Answer>> IoThreads::AskAll(std::span<const Thread> th
     std::shared_ptr<Answer> answer;
     std::shared_ptr<const Event> known;
   };
-  const absl::Time deadline = absl::Now() + patience;
+  const Deadline deadline = DeadlineIn(patience);
   std::vector<Asked> asked;
   for (const Thread& thread : threads) {
     const auto answer = std::make_shared<Answer>(Answer{.io_thread = thread.config.name});
@@ -278,7 +278,8 @@ absl::StatusOr<std::vector<Answer>> IoThreads::AskAll(std::span<const Thread> th
   }
   std::vector<Answer> answers;
   for (const Asked& one : asked) {
-    RINGSIDE_RETURN_IF_ERROR(AwaitTurn(one.answer->io_thread, *one.known, deadline));
+    RINGSIDE_RETURN_IF_ERROR(
+        AwaitTurn(one.answer->io_thread, *one.known, deadline, "ask again later"));
     answers.push_back(std::move(*one.answer));
   }
   return answers;

@@ -60,7 +60,7 @@ PollExplanation Wait::Explain() const {
 // by a timer first, for a measurement. Whichever sees something come is the last.
 
 int64_t Wait::BeginIdle(bool requests_in_flight) {
-  if (policy_ == nullptr) return GoToSleep(Stage::kSleep);
+  if (policy_ == nullptr || !owner_.HasRings()) return GoToSleep(Stage::kSleep);
   wait_ = {.what = requests_in_flight ? Waiting::kInFlight : Waiting::kIdle,
            .start_ns = MonotonicNs()};
   plan_ = policy_->Plan(wait_.what, wait_.start_ns);

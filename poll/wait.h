@@ -45,6 +45,8 @@ class Wait {
    public:
     // A look at memory: whether a turn would find anything to do.
     virtual bool AnythingToDo() = 0;
+    // Whether there is any ring to look at, or a request in flight: else looking finds nothing.
+    virtual bool HasRings() = 0;
     // Lets a watch run if its descriptor is ready, now and then. Whether one did.
     virtual bool LookAtDescriptors() = 0;
     // Asks all sources to signal, or not to bother.

@@ -111,8 +111,8 @@ absl::Status AssignedDevices::Plug(const GuestMemory& memory, PciPlatform& platf
 absl::Status AssignedDevices::CheckSaved() const {
   if (functions_.empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
-      "the guest has PCI device '%s' of the host, whose state cannot be saved; have it unplugged "
-      "first",
+      "PCI device '%s' of the host is the guest's, and its state cannot be saved; run the machine "
+      "without it",
       functions_.front()->device().name()));
 }
 

@@ -60,7 +60,7 @@ Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread
       input_watch_(input_.get(), EPOLLIN, [this] { ReadInput(); }),
       output_watch_(output_.get(), EPOLLOUT, [this] { WriteOutput(); }),
       patience_watch_(patience_.get(), EPOLLIN, [this] { LosePatience(); }) {
-  serial_.emplace(interrupt_, static_cast<SerialPeer&>(*this));
+  NewPort();
 }
 
 Console::~Console() {
@@ -104,15 +104,15 @@ void Console::ApplyPause() {
   if (input_.valid()) PassInput();
 }
 
+// On any thread: the I/O thread keeps from the port until it has seen the Resume.
 absl::Status Console::RestorePort(const Serial::State& state) {
-  absl::Status status;
-  io_thread_.RunAndWait([&] {
-    status = Serial::Check(state);
-    if (!status.ok()) return;
-    serial_.emplace(interrupt_, static_cast<SerialPeer&>(*this));
-    status = serial_->Restore(state);
-  });
-  return status;
+  RINGSIDE_RETURN_IF_ERROR(Serial::Check(state));
+  NewPort();
+  return serial_->Restore(state);
+}
+
+void Console::NewPort() {
+  serial_.emplace(interrupt_, static_cast<SerialPeer&>(*this));
 }
 
 bool Console::Send(std::byte data) {

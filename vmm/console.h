@@ -101,6 +101,7 @@ class Console final : public Pausable, private SerialPeer {
   void WaitForTheGuest();
   void LosePatience();
   void ApplyPause();
+  void NewPort();
   void BeginOutput();
   void WriteOutput();
   // How many bytes more the output may get.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/cleanup/cleanup.h"
 #include "base/nearest.h"
 #include "base/status.h"
 
@@ -31,23 +32,46 @@ void DeviceQueues::Add(const GuestDevices::Function& function) {
   if (function.queued != nullptr) devices_.emplace_back(function);
 }
 
-void DeviceQueues::BeginReplacing() {
-  for (Entry& entry : devices_) entry.BeginMove(absl::InfiniteFuture());
-}
-
-void DeviceQueues::Replace(const std::vector<GuestDevices::Function>& functions) {
-  auto entry = devices_.begin();
-  for (const GuestDevices::Function& function : functions) {
-    if (function.queued == nullptr) continue;
-    const MutexLock lock(entry->mutex);
-    entry->device = function.queued;
-    entry->pci = function.pci.get();
-    ++entry;
+absl::Status DeviceQueues::HoldMoves(Deadline deadline) {
+  for (auto entry = devices_.begin(); entry != devices_.end(); ++entry) {
+    if (entry->BeginMove(deadline) != nullptr) continue;
+    const std::string& name = entry->name;
+    while (entry != devices_.begin()) (--entry)->EndMove();
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "a queue of %s is still being moved, with requests in flight; wait longer, or try again",
+        name));
   }
+  return absl::OkStatus();
 }
 
-void DeviceQueues::EndReplacing() {
+void DeviceQueues::LetMove() {
   for (Entry& entry : devices_) entry.EndMove();
+}
+
+absl::Status DeviceQueues::Replace(const std::vector<GuestDevices::Function>& functions) {
+  std::vector<const GuestDevices::Function*> queued;
+  for (const GuestDevices::Function& function : functions) {
+    if (function.queued != nullptr) queued.push_back(&function);
+  }
+  const auto is_alike = [](const Entry& entry, const GuestDevices::Function* next) {
+    return entry.name == next->name && entry.queues == next->queued->queue_count();
+  };
+  if (!std::ranges::equal(devices_, queued, is_alike)) {
+    return absl::FailedPreconditionError(
+        "a device was made anew with other queues than it had; DeviceConfig::create is to make the "
+        "same each time");
+  }
+  auto next = queued.begin();
+  for (Entry& entry : devices_) {
+    QueuedDevice& device = *(*next)->queued;
+    const MutexLock lock(entry.mutex);
+    for (uint16_t queue = 0; queue < entry.queues; ++queue) {
+      device.Place(queue, entry.device->io_thread(queue));
+    }
+    entry.device = &device;
+    entry.pci = (*next++)->pci.get();
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<DeviceQueues::Entry*> DeviceQueues::Find(const std::string& name) {
@@ -62,12 +86,10 @@ absl::StatusOr<DeviceQueues::Entry*> DeviceQueues::Find(const std::string& name)
                       name, Nearest(name, names)));
 }
 
-QueuedDevice* DeviceQueues::Entry::BeginMove(absl::Time deadline) {
+QueuedDevice* DeviceQueues::Entry::BeginMove(Deadline deadline) {
   const MutexLock lock(mutex);
   while (moving) {
-    if (moved.wait_until(mutex, absl::ToChronoTime(deadline)) == std::cv_status::timeout) {
-      return nullptr;
-    }
+    if (moved.wait_until(mutex, deadline) == std::cv_status::timeout && moving) return nullptr;
   }
   moving = true;
   return device;
@@ -76,7 +98,7 @@ QueuedDevice* DeviceQueues::Entry::BeginMove(absl::Time deadline) {
 void DeviceQueues::Entry::EndMove() {
   const MutexLock lock(mutex);
   moving = false;
-  moved.notify_one();
+  moved.notify_all();  // whoever has a deadline may leave it to others
 }
 
 absl::Status DeviceQueues::Move(const std::string& device, uint16_t queue,
@@ -87,7 +109,7 @@ absl::Status DeviceQueues::Move(const std::string& device, uint16_t queue,
     Event known;
     absl::Status status;
   };
-  const absl::Time deadline = absl::Now() + patience;
+  const Deadline deadline = DeadlineIn(patience);
   RINGSIDE_ASSIGN_OR_RETURN(Entry* const entry, Find(device));
   if (queue >= entry->queues) {
     return BadInput("%s has no queue %d; it has 0 to %d", entry->name, queue, entry->queues - 1);
@@ -107,7 +129,7 @@ absl::Status DeviceQueues::Move(const std::string& device, uint16_t queue,
     entry->EndMove();
     outcome->known.Notify();
   });
-  if (outcome->known.WaitFor(deadline - absl::Now())) return outcome->status;
+  if (outcome->known.WaitUntil(deadline)) return outcome->status;
   return absl::DeadlineExceededError(
       absl::StrFormat("queue %d of %s has not moved within %s: requests of it are still in flight; "
                       "it moves to '%s' "
@@ -115,18 +137,20 @@ absl::Status DeviceQueues::Move(const std::string& device, uint16_t queue,
                       queue, entry->name, absl::FormatDuration(patience), io_thread));
 }
 
-absl::Status DeviceQueues::RemoveIoThread(const std::string& name) {
-  const auto is_needed = [this](const IoThread& io_thread) {
-    return std::ranges::any_of(devices_, [&](const Entry& entry) {
-      const MutexLock lock(entry.mutex);
-      return entry.device->Needs(io_thread);
-    });
-  };
-  RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle removed, io_threads_.Remove(name, is_needed));
+absl::Status DeviceQueues::RemoveIoThread(const std::string& name, absl::Duration patience) {
+  // No device comes or goes meanwhile, and none is about to tell that it has left the thread.
+  RINGSIDE_RETURN_IF_ERROR(HoldMoves(DeadlineIn(patience)));
+  const absl::Cleanup let_move = [this] { LetMove(); };
+  std::vector<QueuedDevice*> devices;
   for (const Entry& entry : devices_) {
     const MutexLock lock(entry.mutex);
-    entry.device->Forget(*removed);
+    devices.push_back(entry.device);
   }
+  const auto is_needed = [&](const IoThread& io_thread) {
+    return std::ranges::any_of(devices, [&](QueuedDevice* each) { return each->Needs(io_thread); });
+  };
+  RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle removed, io_threads_.Remove(name, is_needed));
+  for (QueuedDevice* device : devices) device->Forget(*removed);
   return absl::OkStatus();
 }
 

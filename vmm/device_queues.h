@@ -27,17 +27,19 @@ class DeviceQueues {
 
   // Only one that is a QueuedDevice.
   void Add(const GuestDevices::Function& function);
-  // Waits until no queue moves, and lets none move until EndReplacing. One at a time.
-  void BeginReplacing();
-  // Each takes the place of the one that was added in its order. When this returns nobody looks at
-  // those any more.
-  void Replace(const std::vector<GuestDevices::Function>& functions);
-  void EndReplacing();
+  // Waits until no queue moves, and lets none move, and no I/O thread go, until LetMove.
+  // DeadlineExceeded: one is still being moved; nothing is held then.
+  absl::Status HoldMoves(Deadline deadline);
+  void LetMove();
+  // While moves are held: each takes the place of the one that was added in its order, with its
+  // queues on the I/O threads where that one has them. When this returns nobody looks at that any
+  // more. FailedPrecondition, and nothing has changed, if one has not as many queues.
+  absl::Status Replace(const std::vector<GuestDevices::Function>& functions);
 
   // See Machine.
   absl::Status Move(const std::string& device, uint16_t queue, const std::string& io_thread,
                     absl::Duration patience);
-  absl::Status RemoveIoThread(const std::string& name);
+  absl::Status RemoveIoThread(const std::string& name, absl::Duration patience);
 
   // Of queues that were made anew, since then.
   std::vector<QueueStatistics> Statistics(const std::string& device) const;
@@ -52,7 +54,7 @@ class DeviceQueues {
           device(function.queued),
           pci(function.pci.get()) {}
     // The device, which stays until EndMove; null: others have moved queues of it all the time.
-    QueuedDevice* BeginMove(absl::Time deadline);
+    QueuedDevice* BeginMove(Deadline deadline);
     void EndMove();
 
     const std::string name;

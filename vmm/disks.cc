@@ -96,24 +96,18 @@ absl::Status Disks::MapMemory(const GuestMemory& memory) {
   return absl::OkStatus();
 }
 
-absl::Status Disks::Plug(const DeviceContext& context, const GuestDevices* former,
-                         GuestDevices& devices) const {
-  for (size_t i = 0; i < disks_.size(); ++i) {
-    const Disk& disk = disks_[i];
+absl::Status Disks::Plug(const DeviceContext& context, GuestDevices& devices) const {
+  for (const Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
     const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
                                  .queues = static_cast<uint16_t>(disk.io_threads.size()),
                                  .trace_latency = config.trace_latency};
-    const QueuedDevice* const before = former != nullptr ? former->functions()[i].queued : nullptr;
     std::vector<IoThread*> io_threads;
-    for (uint16_t queue = 0; queue < blk.queues; ++queue) {
-      if (before != nullptr) {
-        io_threads.push_back(&before->io_thread(queue));
-        continue;
-      }
-      RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle io_thread,
-                                context.io_threads.Find(disk.io_threads[queue]));
-      io_threads.push_back(io_thread.get());
+    for (const std::string& name : disk.io_threads) {
+      absl::StatusOr<IoThreads::Handle> io_thread = context.io_threads.Find(name);
+      if (!io_thread.ok()) io_thread = context.io_threads.Find(context.io_threads.names().front());
+      RINGSIDE_RETURN_IF_ERROR(io_thread.status());
+      io_threads.push_back(io_thread->get());
     }
     RINGSIDE_RETURN_IF_ERROR(
         devices.Plug(disk.name, disk.backend.name, kDiskSlot,

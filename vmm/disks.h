@@ -47,11 +47,9 @@ class Disks {
   absl::Status CheckWaiters(const IoThreads& io_threads) const;
   // Lets them reach guest memory. Once, before Plug.
   absl::Status MapMemory(const GuestMemory& memory);
-  // Gives the guest a device for each, in order, its first ones. The I/O threads run: the queues
-  // are on those on which `former` has them, if that is not null, and else where the configuration
-  // wants them.
-  absl::Status Plug(const DeviceContext& context, const GuestDevices* former,
-                    GuestDevices& devices) const;
+  // Gives the guest a device for each, in order, with the queues where the configuration wants
+  // them. The I/O threads run; in the place of one that has been removed comes another.
+  absl::Status Plug(const DeviceContext& context, GuestDevices& devices) const;
   // The machine is over: see BlockDevice::EndSoon.
   void EndSoon();
   // Adds what is known here, but for the queues' own.

@@ -65,6 +65,10 @@ absl::Status GuestDevices::Restore(const DevicesState& state) {
   return pci_host_.Restore(state.pci_host);
 }
 
+void GuestDevices::Reset() {
+  for (const Function& function : functions_) function.pci->transport().ResetAndWait();
+}
+
 void GuestDevices::BeginStop() {
   for (const Function& function : functions_) {
     function.pci->transport().SetStatus(0);
@@ -77,7 +81,7 @@ void GuestDevices::Stop() {
   for (const Function& function : functions_) {
     if (!function.pci->transport().ResetEnds(patience_ends - absl::Now())) LogWaitingFor(function);
   }
-  for (const Function& function : functions_) function.pci->transport().ResetAndWait();
+  Reset();
 }
 
 void GuestDevices::LogWaitingFor(const Function& function) const {

@@ -68,6 +68,8 @@ class GuestDevices {
   absl::Status Check(const DevicesState& state) const;
   absl::Status Restore(const DevicesState& state);
 
+  // Of devices at rest: resets them all, and waits for that.
+  void Reset();
   // Has all devices give up what they do, and waits for none.
   void BeginStop();
   // Waits until no request is in flight any more, however long the host's storage takes: the kernel

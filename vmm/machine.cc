@@ -162,7 +162,7 @@ absl::Status Machine::AddDevices() {
   RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(serial_interrupt_, kCom1Irq));
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
   RINGSIDE_RETURN_IF_ERROR(disks_->MapMemory(*memory_));
-  RINGSIDE_ASSIGN_OR_RETURN(devices_, MakeDevices(nullptr));
+  RINGSIDE_ASSIGN_OR_RETURN(devices_, MakeDevices());
   for (const GuestDevices::Function& function : devices_->functions()) {
     queues_->Add(function);
     pauser_->Add(*function.device);
@@ -172,7 +172,7 @@ absl::Status Machine::AddDevices() {
   return assigned_.Plug(*memory_, *interrupt_router_, *memory_slots_, devices_->pci_host());
 }
 
-absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::MakeDevices(const GuestDevices* former) {
+absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::MakeDevices() {
   auto devices = std::make_unique<GuestDevices>(*interrupt_router_, log_);
   auto& [memory, ports] = devices->buses();
   PciHost& pci_host = devices->pci_host();
@@ -184,7 +184,7 @@ absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::MakeDevices(const GuestDe
   RINGSIDE_RETURN_IF_ERROR(memory.Add(kEcam, kEcamSize, pci_host.ecam()));
 
   const DeviceContext context = {.memory = *memory_, .io_threads = *io_threads_, .log = log_};
-  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, former, *devices));
+  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *devices));
   for (const DeviceConfig& config : config_.devices) {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, config.create(context));
     RINGSIDE_RETURN_IF_ERROR(devices->Plug(config.name, "", kOwnSlot, std::move(device)));
@@ -260,14 +260,22 @@ absl::StatusOr<DevicesState> Machine::SaveDevices() {
   return state;
 }
 
-absl::Status Machine::RestoreDevices(const DevicesState& state) {
+absl::Status Machine::RestoreDevices(const DevicesState& state, absl::Duration patience) {
+  const Deadline deadline = DeadlineIn(patience);
   RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
   const absl::Cleanup release = [this] { pauser_->Release(); };
   RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
-  queues_->BeginReplacing();
-  const absl::Cleanup moves = [this] { queues_->EndReplacing(); };
-  RINGSIDE_ASSIGN_OR_RETURN(auto devices, MakeDevices(devices_.get()));
+  RINGSIDE_RETURN_IF_ERROR(queues_->HoldMoves(deadline));
+  const absl::Cleanup let_move = [this] { queues_->LetMove(); };
+  // The other I/O threads have nothing in flight that could hold them.
+  if (!io_thread_->Begin([] {})->WaitUntil(deadline)) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "the devices were not made anew within %s: the storage of %s holds their thread",
+        absl::FormatDuration(patience), console_->OutputName()));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(auto devices, MakeDevices());
   RINGSIDE_RETURN_IF_ERROR(devices->Check(state));
+  RINGSIDE_RETURN_IF_ERROR(queues_->Replace(devices->functions()));
   absl::Status status = ReplaceDevices(std::move(devices), state);
   if (!status.ok()) End({EndKind::kFailure, std::string(Message(status))});
   return status;
@@ -279,11 +287,10 @@ absl::Status Machine::ReplaceDevices(std::unique_ptr<GuestDevices> devices,
   for (size_t i = 0; i < functions.size(); ++i) {
     pauser_->Replace(*devices_->functions()[i].device, *functions[i].device);
   }
-  queues_->Replace(functions);
   for (const auto& vcpu : vcpus_) vcpu->Connect(devices->buses());
   devices.swap(devices_);
   // With their doorbells, in whose places the others want theirs.
-  devices->Stop();
+  devices->Reset();
   devices.reset();
   RINGSIDE_RETURN_IF_ERROR(console_->RestorePort(state.serial));
   return devices_->Restore(state);

@@ -57,7 +57,10 @@ namespace ringside {
 // counted and traced as those of disks are.
 struct DeviceConfig {
   std::string name;  // in logs, and for MoveQueue
-  // Called by Machine::Create, and by each Machine::RestoreDevices, which replaces the device.
+  // Called by Machine::Create, and by each Machine::RestoreDevices, on its caller's thread: there
+  // the former device still lives, and the new one goes unused if the state is refused. So it takes
+  // nothing that only one can have, and makes a device of the same kind with as many queues each
+  // time. It must not call the machine.
   std::function<absl::StatusOr<std::unique_ptr<VirtioDevice>>(const DeviceContext& context)> create;
 };
 
@@ -135,16 +138,20 @@ class Machine {
   bool paused() const { return pauser_->paused(); }
 
   // Of a paused machine, what its devices keep beside what is in guest memory and in KVM.
-  // FailedPrecondition: it is not paused, or its guest has a device of the host whole. Resume does
-  // not wait for this, nor for RestoreDevices: it holds when they are done.
+  // FailedPrecondition: it is not paused, its guest has a device of the host whole, or a device is
+  // being reset, which is waited for a second each. Not from a callback of BeginPause, on whose
+  // thread such a reset may end. Resume does not wait for this, nor for RestoreDevices: it holds
+  // when they are done.
   absl::StatusOr<DevicesState> SaveDevices();
   // Of a paused machine: makes its devices anew, as they were when `state` was saved, with queues
-  // on the I/O threads where they are; counters begin at 0. The state may come from anywhere:
-  // InvalidArgument is for what could not have been saved here. FailedPrecondition as above. Other
-  // errors are the host's, which refuses what devices need. On an error the machine is as before,
-  // or, if the former devices were gone by then, over. The rings in guest memory fit a state of the
-  // same pause only. Waits for queues that are being moved.
-  absl::Status RestoreDevices(const DevicesState& state);
+  // on the I/O threads where they are; counters and traces begin anew, too. The state may come from
+  // anywhere: InvalidArgument is for what could not have been saved here. FailedPrecondition as
+  // above. DeadlineExceeded: queues are still being moved, or the storage of the console's output
+  // hangs. Other errors are the host's, or DeviceConfig::create's, about the new devices. On an
+  // error the machine is as before and paused, unless end_event tells that it is over. The rings in
+  // guest memory fit a state of the same pause only.
+  absl::Status RestoreDevices(const DevicesState& state,
+                              absl::Duration patience = absl::InfiniteDuration());
   // Becomes readable when the machine has ended, for event loops; do not read it.
   const EventFd& end_event() const { return end_event_; }
 
@@ -164,7 +171,11 @@ class Machine {
     return io_threads_->Add(config);
   }
   // Ends one. FailedPrecondition while it serves a queue.
-  absl::Status RemoveIoThread(const std::string& name) { return queues_->RemoveIoThread(name); }
+  // Waits until no queue is being moved; DeadlineExceeded: one still is.
+  absl::Status RemoveIoThread(const std::string& name,
+                              absl::Duration patience = absl::InfiniteDuration()) {
+    return queues_->RemoveIoThread(name, patience);
+  }
   // Changes how an I/O thread waits. Holds when this returns; waits for the thread's next turn.
   // DeadlineExceeded: storage or a server holds the thread; it holds when that has come back.
   absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll,
@@ -176,7 +187,7 @@ class Machine {
   int64_t first_run_ns() const;
   // Whether the guest has sent anything to its console yet. Any thread.
   bool console_spoken() const { return console_->spoken(); }
-  // Also while it runs. Waits for nobody, and wakes no thread.
+  // Also while it runs. Waits for no storage and no I/O thread, and wakes none.
   MachineStatistics Statistics();
   // Why the I/O threads look, doze or sleep. Also while it runs. Waits for a turn of each; the only
   // error is DeadlineExceeded, as above.
@@ -184,7 +195,8 @@ class Machine {
       absl::Duration patience = absl::InfiniteDuration()) const {
     return io_threads_->Explain(patience);
   }
-  // Of the disks with DiskConfig::trace_latency, by queue. After Wait.
+  // Of the disks with DiskConfig::trace_latency, by queue, since their devices were made. After
+  // Wait.
   std::vector<QueueLatencies> Latencies() const { return queues_->Latencies(); }
   // Of the I/O threads with IoThreadTuning::trace_waits. As Explain.
   absl::StatusOr<std::vector<IoThreadWaits>> Waits(
@@ -197,8 +209,8 @@ class Machine {
   absl::Status Build();
   absl::Status AddVcpus(const Kvm& kvm, bool tsc_deadline);
   absl::Status AddDevices();
-  // All but those that are assigned. `former`: null at first.
-  absl::StatusOr<std::unique_ptr<GuestDevices>> MakeDevices(const GuestDevices* former);
+  // All but those that are assigned.
+  absl::StatusOr<std::unique_ptr<GuestDevices>> MakeDevices();
   absl::Status ReplaceDevices(std::unique_ptr<GuestDevices> devices, const DevicesState& state);
   absl::Status LoadGuest(const ImageFile& kernel, const ImageFile* initrd);
   void FlushConsole();
@@ -208,6 +220,10 @@ class Machine {
   const Logger log_;
   const EventFd end_event_;
   const EventFd serial_interrupt_;
+  // These outlive the threads whose callbacks may call Stop.
+  Mutex mutex_;
+  std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);
+  Event ended_;
 
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
@@ -228,9 +244,6 @@ class Machine {
   // For whoever holds the machine (Pauser::Hold), and where it does not run.
   std::unique_ptr<GuestDevices> devices_;
 
-  Mutex mutex_;
-  std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);
-  Event ended_;
   // Last: their threads use what is above.
   std::vector<std::unique_ptr<Vcpu>> vcpus_;
 };

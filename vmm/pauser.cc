@@ -8,8 +8,9 @@
 namespace ringside {
 
 void Pauser::Begin(Paused paused) {
-  Ask([this, paused = std::move(paused)](const absl::Status& status) {
-    TellLater(paused, status);
+  // Moved on: what it holds of its caller's must not end with a lock held here.
+  Ask([this, paused = std::move(paused)](const absl::Status& status) mutable {
+    TellLater(std::move(paused), status);
   });
 }
 
@@ -24,13 +25,12 @@ absl::Status Pauser::PauseAndWait(absl::Duration patience) {
     outcome->known.Notify();
   });
   if (!outcome->known.WaitFor(patience)) {
-    GiveUp(id);
+    const char* const why = GiveUp(id);
     // It may have been paused at the last moment.
     if (!outcome->known.HasBeenNotified()) {
-      return absl::DeadlineExceededError(absl::StrFormat(
-          "the machine was not paused within %s: its storage has not answered, or a "
-          "vCPU is in the middle of an exit; wait longer, or try again",
-          absl::FormatDuration(patience)));
+      return absl::DeadlineExceededError(
+          absl::StrFormat("the machine was not paused within %s: %s; wait longer, or try again",
+                          absl::FormatDuration(patience), why));
     }
   }
   return outcome->status;
@@ -144,14 +144,18 @@ void Pauser::Replace(const Pausable& former, Pausable& next) {
   std::ranges::replace(devices_, &former, &next);
 }
 
-void Pauser::GiveUp(uint64_t id) {
+const char* Pauser::GiveUp(uint64_t id) {
+  const char* why;
   const MutexLock order(order_);
   {
     const MutexLock lock(mutex_);
+    why = state_ == State::kVcpusLeave ? "a vCPU is in the middle of an exit"
+                                       : "storage has not answered what is in flight";
     const auto given_up = [id](const Waiting& waiting) { return waiting.id == id; };
-    if (std::erase_if(waiting_, given_up) == 0 || !waiting_.empty()) return;
+    if (std::erase_if(waiting_, given_up) == 0 || !waiting_.empty()) return why;
   }
   ResumeLocked();
+  return why;
 }
 
 void Pauser::End() {

@@ -72,7 +72,8 @@ class Pauser {
   uint64_t Ask(Answer answer);
   void VcpuRests(uint64_t round);
   void DeviceRests();
-  void GiveUp(uint64_t id);
+  // Returns what was still awaited.
+  const char* GiveUp(uint64_t id);
   void ResumeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(order_) ABSL_LOCKS_EXCLUDED(mutex_);
   void AnswerAll(const absl::Status& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellLater(Paused paused, const absl::Status& status) ABSL_LOCKS_EXCLUDED(told_mutex_);
@@ -87,8 +88,8 @@ class Pauser {
   Mutex order_ ABSL_ACQUIRED_BEFORE(mutex_);
   mutable Mutex mutex_;
   State state_ ABSL_GUARDED_BY(mutex_) = State::kRunning;
-  uint64_t round_ ABSL_GUARDED_BY(mutex_) =
-      0;  // which pause; what belongs to former ones is ignored
+  // Which pause; what belongs to former ones is ignored.
+  uint64_t round_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t awaited_ ABSL_GUARDED_BY(mutex_) = 0;  // vCPUs, or devices and one
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;

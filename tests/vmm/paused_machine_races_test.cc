@@ -1,5 +1,6 @@
 // What embedders may do at the same time as a machine is paused, is made anew or ends.
 #include <atomic>
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
@@ -8,12 +9,23 @@
 #include "base/clock.h"
 #include "block/null_device.h"
 #include "devices/virtio_blk.h"
+#include "tests/support/devices/random_state.h"
 #include "tests/support/devices/zero_disk.h"
 #include "tests/support/races.h"
 #include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
 
 namespace ringside {
+
+inline auto Fields(DevicesState::Function& state) {
+  auto& [name, pci] = state;
+  return std::tie(pci);
+}
+inline auto Fields(DevicesState& state) {
+  auto& [serial, pci_host, functions] = state;
+  return std::tie(serial, pci_host, functions);
+}
+
 namespace {
 
 constexpr uint64_t kMiB = 1 << 20;
@@ -29,6 +41,7 @@ void MustHappen(const Event& event, absl::Duration limit, const char* what) {
 struct Hooks {
   std::function<void()> closes;  // on the channel's thread
   Event ends_soon;
+  std::atomic<bool> refuses{false};  // to be opened
 };
 
 class HookedChannel final : public BlockChannel {
@@ -53,6 +66,7 @@ class HookedDevice final : public BlockDevice {
   const BlockInfo& info() const override { return below_->info(); }
   void EndSoon() override { hooks_.ends_soon.Notify(); }
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override {
+    if (hooks_.refuses) return absl::UnavailableError("not now");
     RINGSIDE_ASSIGN_OR_RETURN(auto below, below_->Open(io_thread));
     return std::make_unique<HookedChannel>(std::move(below), hooks_);
   }
@@ -405,6 +419,169 @@ TEST_F(PausedMachineRaces, AMachineEndsThoughItsOldDevicesDoNot) {
   machine->Wait();
   EXPECT_LT(absl::Now() - begin, absl::Seconds(3)) << "the disk is told soon";
   restorer.join();
+}
+
+
+// What a device has on a thread that is removed may take long to be let go of, as the queue of a
+// controller that does not answer.
+TEST_F(PausedMachineRaces, AThreadThatEndsSlowlyHoldsUpNobody) {
+  Hooks hooks;
+  MachineConfig config = Config("rw=randread qd=4 runtime=60s wait=irq");
+  config.disks = {{.backend = HookedConfig{&hooks}}};
+  const auto machine = Begin(config);
+  ExpectProgress(*machine);
+  ASSERT_TRUE(machine->MoveQueue("disk0", 0, "b").ok());
+  ASSERT_TRUE(machine->MoveQueue("disk0", 0, "a").ok());
+  Event closes;
+  hooks.closes = [&] {
+    hooks.closes = nullptr;
+    closes.Notify();
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+  };
+  std::thread remover([&] { EXPECT_TRUE(machine->RemoveIoThread("b").ok()); });
+  closes.Wait();
+  absl::Time begin = absl::Now();
+  (void)machine->Statistics();
+  EXPECT_LT(absl::Now() - begin, absl::Milliseconds(500)) << "Statistics waits for nobody";
+  remover.join();
+}
+
+TEST_F(PausedMachineRaces, AMoveKeepsItsPatienceWhileAThreadEndsSlowly) {
+  Hooks hooks;
+  MachineConfig config = Config("rw=randread qd=4 runtime=60s wait=irq");
+  config.disks = {{.backend = HookedConfig{&hooks}}};
+  const auto machine = Begin(config);
+  ExpectProgress(*machine);
+  ASSERT_TRUE(machine->MoveQueue("disk0", 0, "b").ok());
+  ASSERT_TRUE(machine->MoveQueue("disk0", 0, "a").ok());
+  Event closes;
+  hooks.closes = [&] {
+    hooks.closes = nullptr;
+    closes.Notify();
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+  };
+  std::thread remover([&] { EXPECT_TRUE(machine->RemoveIoThread("b").ok()); });
+  closes.Wait();
+  const absl::Time begin = absl::Now();
+  (void)machine->MoveQueue("disk0", 0, "a", absl::Milliseconds(10));
+  EXPECT_LT(absl::Now() - begin, absl::Milliseconds(500)) << "it had patience for less";
+  remover.join();
+}
+
+// A move that fails ends on the thread that is removed the moment nobody has it any more.
+TEST_F(PausedMachineRaces, AThreadIsRemovedRightBehindAMoveThatFailed) {
+  Hooks hooks;
+  MachineConfig config = Config("");
+  config.disks = {{.backend = HookedConfig{&hooks}}};
+  const auto machine = Make(config);
+  std::atomic<bool> over{false};
+  std::vector<std::thread> readers;
+  for (int i = 0; i < 3; ++i) {
+    readers.emplace_back([&] {
+      while (!over) (void)machine->Statistics();
+    });
+  }
+  std::atomic<int> rounds{0};
+  Event done;
+  std::thread rounder([&] {
+    const absl::Time end = absl::Now() + absl::Seconds(40);
+    while (absl::Now() < end) {
+      const std::string name = *machine->AddIoThread({});
+      hooks.refuses = true;
+      std::thread mover([&] { (void)machine->MoveQueue("disk0", 0, name); });
+      while (absl::IsFailedPrecondition(machine->RemoveIoThread(name))) {
+      }
+      mover.join();
+      ++rounds;
+    }
+    done.Notify();
+  });
+  if (!done.WaitFor(absl::Seconds(60))) {
+    std::fprintf(stderr, "stuck in round %d\n", rounds.load());
+    std::_Exit(1);
+  }
+  over = true;
+  rounder.join();
+  for (std::thread& reader : readers) reader.join();
+  std::printf("%d rounds\n", rounds.load());
+}
+
+// A thread that serves nothing can be removed, whoever reads the statistics at the same time.
+TEST_F(PausedMachineRaces, WhoReadsStatisticsKeepsNoThread) {
+  const auto machine = Make(WithDisk(""));
+  std::atomic<bool> over{false};
+  std::thread reader([&] {
+    while (!over) (void)machine->Statistics();
+  });
+  int refused = 0;
+  for (int round = 0; round < 200; ++round) {
+    const std::string name = *machine->AddIoThread({});
+    if (const absl::Status status = machine->RemoveIoThread(name); !status.ok()) {
+      ++refused;
+      (void)machine->RemoveIoThread(name);
+    }
+  }
+  over = true;
+  reader.join();
+  EXPECT_EQ(refused, 0);
+}
+
+// A hostile state is not only taken, but run with. What is saved from it is always taken again.
+TEST_F(PausedMachineRaces, AnyStateMayBeRunWith) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    const TestConsole console;
+    MachineConfig config =
+        GuestConfig(console, seed % 2 == 0 ? "rw=randrw size=1M qd=16 runtime=20s wait=irq"
+                                           : "hostile=all");
+    config.cpus = 1 + seed % 2;
+    config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+    const auto machine = Begin(config);
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    testing::RandomState random(seed);
+    int taken = 0;
+    for (int round = 0; round < 300; ++round) {
+      const absl::Status paused = machine->Pause(absl::Seconds(20));
+      if (absl::IsFailedPrecondition(paused)) break;  // the guest has given up
+      ASSERT_TRUE(paused.ok()) << paused;
+      const absl::StatusOr<DevicesState> here = machine->SaveDevices();
+      ASSERT_TRUE(here.ok()) << here.status();
+      if (round % 10 == 9) {
+        ASSERT_EQ(machine->RestoreDevices(*here), absl::OkStatus());
+        ASSERT_EQ(*machine->SaveDevices(), *here);
+      }
+      for (int tries = 0; tries < 20; ++tries) {
+        DevicesState state = *here;
+        random.Mutate(state);
+        if (machine->RestoreDevices(state).ok()) {
+          ++taken;
+          break;
+        }
+      }
+      machine->Resume();
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+    std::printf("seed %u: %d states taken\n", seed, taken);
+    machine->Stop();
+    machine->Wait();
+  }
+}
+
+TEST_F(PausedMachineRaces, ManyRestoresLeaveNothingBehind) {
+  const auto machine = Begin(WithDisk("rw=randread qd=4 runtime=100s wait=irq"));
+  ExpectProgress(*machine);
+  const auto descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
+  };
+  ptrdiff_t before = 0;
+  for (int round = 0; round < 3000; ++round) {
+    ASSERT_TRUE(machine->Pause().ok());
+    ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+    machine->Resume();
+    if (round == 10) before = descriptors();
+  }
+  EXPECT_EQ(descriptors(), before);
+  ExpectProgress(*machine);
 }
 
 }  // namespace

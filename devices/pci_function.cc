@@ -12,7 +12,6 @@ namespace {
 constexpr uint32_t kVendorId = 0x00;
 constexpr uint32_t kDeviceId = 0x02;
 constexpr uint32_t kCommand = 0x04;
-constexpr uint32_t kStatus = 0x06;
 constexpr uint32_t kRevisionAndClass = 0x08;
 constexpr uint32_t kFirstBar = 0x10;
 constexpr uint32_t kSubsystemVendorId = 0x2c;
@@ -26,7 +25,7 @@ constexpr uint16_t kMemorySpace = 1 << 1;
 constexpr uint16_t kBusMaster = 1 << 2;
 constexpr uint16_t kInterruptDisable = 1 << 10;
 // Section 6.2.3.
-constexpr uint8_t kInterruptStatus = 1 << 3;
+constexpr uint16_t kInterruptStatus = 1 << 3;
 constexpr uint16_t kCapabilitiesList = 1 << 4;
 
 // What assertions hold.
@@ -70,10 +69,15 @@ void PciFunction::WriteConfig(uint32_t offset, std::span<const std::byte> data) 
   AfterConfigWrite(offset, size);
 }
 
+void PciFunction::SetInterruptStatus(bool pending) {
+  const auto others = static_cast<uint16_t>(Get<uint16_t>(kStatus) & ~kInterruptStatus);
+  Put(kStatus, static_cast<uint16_t>(others | (pending ? kInterruptStatus : 0)));
+}
+
 PciFunction::ConfigState PciFunction::SaveConfig() const {
   ConfigState state;
   std::memcpy(state.bytes.data(), config_.data(), kConfigSize);
-  state.bytes[kStatus] &= static_cast<uint8_t>(~kInterruptStatus);
+  state.bytes[kStatus] &= static_cast<uint8_t>(~kInterruptStatus);  // in its low byte
   return state;
 }
 

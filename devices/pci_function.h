@@ -95,6 +95,10 @@ class PciFunction {
     return offset < field + field_size && field < offset + size;
   }
 
+  static constexpr uint32_t kStatus = 0x06;
+  // Section 6.2.3: an interrupt by pin is pending. Not saved, as it follows from the device.
+  void SetInterruptStatus(bool pending);
+
   // Raw bytes, for derived classes: they may read and write all of configuration space.
   template <typename T>
   T Get(uint32_t offset) const {

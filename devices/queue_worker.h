@@ -73,7 +73,8 @@ class QueueWorker : public Source {
     if (parts.trace != nullptr) parts.trace->Restart();
     ReportIfBroken();
   }
-  // Goes on, on another thread, where `before` has left off: Leave was called and it became idle.
+  // Goes on, on another thread, where `before` has left off: Leave or Drain was called and it
+  // became idle.
   QueueWorker(const Parts& parts, const QueueWorker& before)
       : Source(before.wake_fd()), parts_(parts), call_(before.call_), queue_(before.queue_) {}
 

@@ -19,9 +19,7 @@ constexpr uint8_t kRevision = 1;
 // As other machines have it: nothing may depend on it, but device databases know it.
 constexpr uint16_t kSubsystem = 0x1100;
 
-// PCI 3.0, sections 6.2.3, 6.7 and 6.8.2.
-constexpr uint32_t kPciStatus = 0x06;
-constexpr uint16_t kInterruptStatus = 1 << 3;
+// PCI 3.0, sections 6.7 and 6.8.2.
 constexpr uint8_t kVendorCapability = 0x09;
 constexpr uint8_t kMsixCapability = 0x11;
 
@@ -309,13 +307,11 @@ void VirtioPci::WriteStatus(uint8_t status) {
 // Configuration space.
 
 void VirtioPci::BeforeConfigRead(uint32_t offset, size_t size) {
-  if (Overlaps(offset, size, kPciStatus, sizeof(uint16_t))) {
+  if (Overlaps(offset, size, kStatus, sizeof(uint16_t))) {
     // Section 4.1.4.5.1: of use to a driver that polls, as there is no interrupt pin.
     const bool by_vector =
         (Get<uint16_t>(msix_capability_ + Msix::kControlOffset) & Msix::kEnable) != 0;
-    const auto status = static_cast<uint16_t>(Get<uint16_t>(kPciStatus) & ~kInterruptStatus);
-    const bool interrupt = !by_vector && transport_->isr() != 0;
-    Put(kPciStatus, static_cast<uint16_t>(status | (interrupt ? kInterruptStatus : 0)));
+    SetInterruptStatus(!by_vector && transport_->isr() != 0);
   }
   const uint32_t data_at = window_capability_ + kWindowData;
   if (!Overlaps(offset, size, data_at, sizeof(uint32_t))) return;

@@ -187,6 +187,7 @@ class VirtioTransport final : private VirtioEvents {
 
   // Saved state: why no queue of it can be used, if so; and the steps of Check and Restore.
   static std::optional<std::string> FaultOf(const State& state);
+  static bool Runs(const State& state);
   absl::Status CheckNew() const ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status CheckRegisters(const State& state) const;
   absl::Status CheckQueue(const State& state, uint16_t index) const;

@@ -126,8 +126,7 @@ absl::Status VirtioTransport::CheckQueue(const State& state, uint16_t index) con
   }
   RINGSIDE_RETURN_IF_ERROR(CheckBits("queue_enable", queue.enabled, 1));
   RINGSIDE_RETURN_IF_ERROR(CheckVector(queue.vector));
-  const auto runs = [&] { return queue.enabled != 0 && Has(state, kDriverOk) && !FaultOf(state); };
-  if (queue.next != 0 && !runs()) {
+  if (queue.next != 0 && (queue.enabled == 0 || !Runs(state))) {
     return BadInput("the saved position of queue %d is %d; it is 0 while the queue does not run",
                     index, queue.next);
   }
@@ -138,6 +137,11 @@ absl::Status VirtioTransport::CheckVector(uint16_t vector) const {
   if (Valid(vector) == vector) return absl::OkStatus();
   return BadInput("a saved MSI-X vector is %d; there are %d, and %#x is none", vector,
                   vectors_.size(), kNoVector);
+}
+
+// Whether the device is active with it.
+bool VirtioTransport::Runs(const State& state) {
+  return Has(state, kDriverOk) && !FaultOf(state);
 }
 
 std::optional<std::string> VirtioTransport::FaultOf(const State& state) {
@@ -157,7 +161,7 @@ absl::Status VirtioTransport::Restore(const State& state) {
   RINGSIDE_RETURN_IF_ERROR(Check(state));
   std::vector<QueueSetup> setups;
   uint64_t features;
-  const bool active = Has(state, kDriverOk) && !FaultOf(state);
+  const bool active = Runs(state);
   {
     const MutexLock lock(mutex_);
     RestoreRegisters(state);

@@ -129,6 +129,13 @@ absl::Status IoThreads::Check(const IoThreadConfig& config) const {
   return absl::OkStatus();
 }
 
+absl::Status IoThreads::CheckStarted(const Thread& thread) {
+  if (thread.io_thread != nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "I/O thread '%s' was not started, as there was nothing for it to serve; add one",
+      thread.config.name));
+}
+
 absl::Status IoThreads::Start() {
   const MutexLock lock(mutex_);
   for (Thread& thread : threads_) {
@@ -192,6 +199,7 @@ absl::Status IoThreads::CheckName(const std::string& name) const {
 absl::StatusOr<IoThreads::Handle> IoThreads::Find(const std::string& name) const {
   const MutexLock lock(mutex_);
   RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
+  RINGSIDE_RETURN_IF_ERROR(CheckStarted(threads_[index]));
   return threads_[index].io_thread;
 }
 
@@ -226,6 +234,7 @@ absl::StatusOr<IoThreads::Handle> IoThreads::Remove(
   const MutexLock lock(mutex_);
   RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
   const auto thread = threads_.begin() + static_cast<ptrdiff_t>(index);
+  RINGSIDE_RETURN_IF_ERROR(CheckStarted(*thread));
   // Nobody finds one meanwhile: whoever is about to need it has its handle already.
   if (thread->io_thread.use_count() > 1 || is_needed(*thread->io_thread)) {
     return absl::FailedPreconditionError(
@@ -253,28 +262,25 @@ absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll,
   return AwaitTurn(name, *holds, deadline, "how it polls changes when it does");
 }
 
-// Those that run, kept from being removed.
-std::vector<IoThreads::Thread> IoThreads::All() const {
-  const MutexLock lock(mutex_);
-  std::vector<Thread> all = threads_;
-  std::erase_if(all, [](const Thread& thread) { return thread.io_thread == nullptr; });
-  return all;
-}
-
-// All are asked before any is waited for.
-template <typename Answer, typename Ask>
-absl::StatusOr<std::vector<Answer>> IoThreads::AskAll(std::span<const Thread> threads, Ask ask,
-                                                      absl::Duration patience) {
+// All are asked before any is waited for. No handle is kept meanwhile: one that is removed answers
+// before it ends.
+template <typename Answer, typename Wanted, typename Ask>
+absl::StatusOr<std::vector<Answer>> IoThreads::AskAll(Wanted wanted, Ask ask,
+                                                      absl::Duration patience) const {
   struct Asked {
     std::shared_ptr<Answer> answer;
     std::shared_ptr<const Event> known;
   };
   const Deadline deadline = DeadlineIn(patience);
   std::vector<Asked> asked;
-  for (const Thread& thread : threads) {
-    const auto answer = std::make_shared<Answer>(Answer{.io_thread = thread.config.name});
-    IoThread* const io_thread = thread.io_thread.get();
-    asked.push_back({answer, io_thread->Begin([=] { ask(*io_thread, *answer); })});
+  {
+    const MutexLock lock(mutex_);
+    for (const Thread& thread : threads_) {
+      IoThread* const io_thread = thread.io_thread.get();
+      if (io_thread == nullptr || !wanted(thread.config)) continue;
+      const auto answer = std::make_shared<Answer>(Answer{.io_thread = thread.config.name});
+      asked.push_back({answer, io_thread->Begin([=] { ask(*io_thread, *answer); })});
+    }
   }
   std::vector<Answer> answers;
   for (const Asked& one : asked) {
@@ -289,12 +295,11 @@ absl::StatusOr<std::vector<IoThreadExplanation>> IoThreads::Explain(absl::Durati
   const auto explain = [](const IoThread& io_thread, IoThreadExplanation& answer) {
     answer.poll = io_thread.Explain();
   };
-  return AskAll<IoThreadExplanation>(All(), explain, patience);
+  return AskAll<IoThreadExplanation>([](const IoThreadConfig&) { return true; }, explain, patience);
 }
 
 absl::StatusOr<std::vector<IoThreadWaits>> IoThreads::Waits(absl::Duration patience) const {
-  std::vector<Thread> traced = All();
-  std::erase_if(traced, [](const Thread& thread) { return !thread.config.tuning.trace_waits; });
+  const auto traced = [](const IoThreadConfig& config) { return config.tuning.trace_waits; };
   const auto copy = [](const IoThread& io_thread, IoThreadWaits& answer) {
     answer.waits = io_thread.waits()->InOrder();
   };
@@ -303,8 +308,9 @@ absl::StatusOr<std::vector<IoThreadWaits>> IoThreads::Waits(absl::Duration patie
 
 std::vector<IoThreadStatistics> IoThreads::Statistics() const {
   std::vector<IoThreadStatistics> statistics;
-  for (const Thread& thread : All()) {
-    statistics.push_back(Count(thread.config, *thread.io_thread));
+  const MutexLock lock(mutex_);  // which no I/O thread takes
+  for (const Thread& thread : threads_) {
+    if (thread.io_thread != nullptr) statistics.push_back(Count(thread.config, *thread.io_thread));
   }
   return statistics;
 }

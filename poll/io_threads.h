@@ -52,7 +52,7 @@ class IoThreads {
   std::vector<std::string> names() const;
   // NotFound, with the nearest name.
   absl::Status CheckName(const std::string& name) const;
-  // The same; once started.
+  // The same; FailedPrecondition: it was not started.
   absl::StatusOr<Handle> Find(const std::string& name) const;
   std::string NameOf(const IoThread& io_thread) const;
   // Why some have no io_uring, or OK.
@@ -61,7 +61,7 @@ class IoThreads {
   // Once started: names and starts one more, and returns the name.
   absl::StatusOr<std::string> Add(const IoThreadConfig& config);
   // The thread, which nobody finds any more, and which ends with the handle. FailedPrecondition as
-  // long as anybody has another, or `is_needed` says so.
+  // long as anybody has another, or `is_needed` says so, and as above.
   absl::StatusOr<Handle> Remove(const std::string& name,
                                 absl::FunctionRef<bool(const IoThread&)> is_needed);
   // Waits until it holds, for the thread's next turn. DeadlineExceeded: its thread has not come
@@ -87,13 +87,13 @@ class IoThreads {
   std::string FreeName(std::span<const IoThreadConfig> configs) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Check(const IoThreadConfig& config) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  static absl::Status CheckStarted(const Thread& thread);
   absl::StatusOr<Handle> StartOne(const IoThreadConfig& config)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<Thread> All() const;
-  // What `ask` has each of them fill in, on the thread itself.
-  template <typename Answer, typename Ask>
-  static absl::StatusOr<std::vector<Answer>> AskAll(std::span<const Thread> threads, Ask ask,
-                                                    absl::Duration patience);
+  // What `ask` has each of them fill in that runs and is `wanted` by its configuration, on the
+  // thread itself.
+  template <typename Answer, typename Wanted, typename Ask>
+  absl::StatusOr<std::vector<Answer>> AskAll(Wanted wanted, Ask ask, absl::Duration patience) const;
 
   mutable Mutex mutex_;
   std::vector<Thread> threads_ ABSL_GUARDED_BY(mutex_);

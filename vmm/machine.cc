@@ -118,6 +118,8 @@ Machine::Machine(const MachineConfig& config, EventFd end_event, EventFd serial_
 Machine::~Machine() {
   Stop();
   Wait();
+  // A move whose caller has given it up is a task on an I/O thread until it is over.
+  if (queues_ != nullptr) (void)queues_->HoldMoves(DeadlineIn(absl::InfiniteDuration()));
 }
 
 absl::Status Machine::Build() {
@@ -301,8 +303,9 @@ const MachineEnd& Machine::Wait() {
   // First: they write into memory that nobody else can keep them from.
   assigned_.LeaveBus();
   for (const auto& vcpu : vcpus_) vcpu->Join();
-  if (pauser_ != nullptr) pauser_->AwaitRelease();
+  // Before those are waited for who make devices anew: what their disks have may end slowly.
   if (disks_ != nullptr) disks_->EndSoon();
+  if (pauser_ != nullptr) pauser_->AwaitRelease();
   if (devices_ != nullptr) devices_->BeginStop();
   // Before devices are waited for: the storage of the console's output may hold those on its
   // thread.

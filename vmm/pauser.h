@@ -1,7 +1,7 @@
 // Holds a machine still, and lets it go on: first its vCPUs, so that the guest asks for nothing
 // more, then the queues of its devices, so that nothing is in flight. What the devices have
-// answered by then has been signalled, so that an interrupt waits in KVM's interrupt controllers,
-// not on its way there.
+// answered by then has been signalled. KVM may take an irqfd's interrupt to its controllers by a
+// work queue: who saves those takes the irqfd away first, which waits for that.
 //
 // Threads: Add before the machine runs; all else from any, also at once. Begin, Resume and End do
 // not wait for vCPUs, I/O threads or storage. Ownership: what is added, and the I/O thread, outlive

@@ -10,80 +10,40 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "tests/support/races.h"
-#include "tests/support/temp_file.h"
-#include "tests/support/vmm/test_machine.h"
+#include "tests/support/vmm/pausing_machine.h"
 
 namespace ringside {
 namespace {
 
+using testing::CheckedLoad;
 using ::testing::HasSubstr;
-using ::testing::Not;
-using testing::TempFile;
 
-constexpr uint64_t kMiB = 1 << 20;
 #ifdef RINGSIDE_TSAN
 constexpr const char* kRuntime = "50ms";
 #else
 constexpr const char* kRuntime = "300ms";
 #endif
 
-class PauseMachineTest : public ::testing::Test {
- protected:
-  void SetUp() override { SKIP_WITHOUT_KVM(); }
+using PauseMachineTest = testing::PausingMachine;
+using PauseUnderLoadTest = testing::PausingMachineUnderLoad;
 
-  MachineConfig Config(const std::string& command_line, Engine engine = Engine::kAuto) const {
-    MachineConfig config = GuestConfig(console_, command_line);
-    config.disks = {{.backend = FileConfig{.path = image_.path(), .aio = engine}}};
-    return config;
+uint64_t Exits(Machine& machine) {
+  const MachineStatistics statistics = machine.Statistics();
+  uint64_t sum = 0;
+  for (const VcpuStatistics& vcpu : statistics.vcpus) {
+    for (const ExitCount& exit : vcpu.exits) sum += exit.count;
   }
-  std::unique_ptr<Machine> Begin(const MachineConfig& config) {
-    auto machine = Machine::Create(config);
-    EXPECT_TRUE(machine.ok()) << machine.status();
-    EXPECT_TRUE((*machine)->Start().ok());
-    return *std::move(machine);
-  }
-  // A power-off after checks that found nothing wrong.
-  void EndWell(Machine& machine) {
-    const MachineEnd& end = machine.Wait();
-    EXPECT_EQ(end.kind, EndKind::kPowerOff) << end.detail;
-    EXPECT_THAT(console_.Output(), Not(HasSubstr("FAIL")));
-    EXPECT_THAT(console_.Output(), HasSubstr("\"errors\":0,\"mismatches\":0"));
-  }
-  static bool IsOver(const Machine& machine) {
-    return testing::WaitForFd(machine.end_event().fd(), POLLIN, absl::ZeroDuration());
-  }
-  static uint64_t Requests(Machine& machine) {
-    const MachineStatistics statistics = machine.Statistics();
-    uint64_t sum = 0;
-    for (const QueueStatistics& queue : statistics.disks[0].queues) sum += queue.requests();
-    return sum;
-  }
-  static uint64_t Exits(Machine& machine) {
-    const MachineStatistics statistics = machine.Statistics();
-    uint64_t sum = 0;
-    for (const VcpuStatistics& vcpu : statistics.vcpus) {
-      for (const ExitCount& exit : vcpu.exits) sum += exit.count;
-    }
-    return sum;
-  }
-  static int64_t ProcessorNs() {
-    rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    const auto ns = [](const timeval& time) {
-      return time.tv_sec * 1'000'000'000 + time.tv_usec * 1000;
-    };
-    return ns(usage.ru_utime) + ns(usage.ru_stime);
-  }
+  return sum;
+}
 
-  const TempFile image_{16 * kMiB, "."};
-  TestConsole console_;
-};
-
-struct Load {
-  Engine engine;
-  const char* wait;
-  int cpus;
-};
+int64_t ProcessorNs() {
+  rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  const auto ns = [](const timeval& time) {
+    return time.tv_sec * 1'000'000'000 + time.tv_usec * 1000;
+  };
+  return ns(usage.ru_utime) + ns(usage.ru_stime);
+}
 
 // How long calls have taken at most, by their names.
 class Longest {
@@ -117,20 +77,9 @@ class Longest {
   std::map<std::string, int64_t> longest_ ABSL_GUARDED_BY(mutex_);
 };
 
-class PauseUnderLoadTest : public PauseMachineTest, public ::testing::WithParamInterface<Load> {
- protected:
-  void SetUp() override { SKIP_WITHOUT_KVM(); }
-};
-
-// Some ten thousand pauses, all six together.
+// Some ten thousand pauses on an idle host, all six together.
 TEST_P(PauseUnderLoadTest, NothingIsLostAndNothingMoves) {
-  const auto& [engine, wait, cpus] = GetParam();
-  MachineConfig config = Config(std::string("rw=randrw verify=1 size=1M qd=1,16 runtime=") +
-                                    kRuntime + " wait=" + wait + " queues=" + std::to_string(cpus),
-                                engine);
-  config.cpus = static_cast<uint32_t>(cpus);
-  config.disks[0].queues = static_cast<uint16_t>(cpus);
-  const auto machine = Begin(config);
+  const auto machine = Begin(LoadConfig(kRuntime));
   std::mt19937 random(1);
   int pauses = 0;
   while (!IsOver(*machine)) {
@@ -154,25 +103,29 @@ TEST_P(PauseUnderLoadTest, NothingIsLostAndNothingMoves) {
   std::printf("%d pauses\n", pauses);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , PauseUnderLoadTest,
-    ::testing::Values(Load{Engine::kIoUring, "poll", 1}, Load{Engine::kIoUring, "irq", 2},
-                      Load{Engine::kNative, "poll", 2}, Load{Engine::kNative, "irq", 1},
-                      Load{Engine::kThreads, "poll", 1}, Load{Engine::kThreads, "irq", 2}),
-    [](const auto& info) {
-      return std::string(EngineName(info.param.engine)) + "_" + info.param.wait;
-    });
+INSTANTIATE_TEST_SUITE_P(, PauseUnderLoadTest,
+                         ::testing::Values(CheckedLoad{Engine::kIoUring, "poll", 1},
+                                           CheckedLoad{Engine::kIoUring, "irq", 2},
+                                           CheckedLoad{Engine::kNative, "poll", 2},
+                                           CheckedLoad{Engine::kNative, "irq", 1},
+                                           CheckedLoad{Engine::kThreads, "poll", 1},
+                                           CheckedLoad{Engine::kThreads, "irq", 2}),
+                         [](const auto& info) { return NameOf(info.param); });
 
 TEST_F(PauseMachineTest, APausedMachineTakesNoProcessorTime) {
-  const auto machine = Begin(Config("rw=randread size=1M qd=4 runtime=60s"));
-  ASSERT_TRUE(testing::SpinUntil([&] { return Requests(*machine) > 100; }));
-  ASSERT_TRUE(machine->Pause().ok());
-  std::this_thread::sleep_for(std::chrono::milliseconds(100));  // whoever still looks gives up
-  const int64_t before = ProcessorNs();
-  std::this_thread::sleep_for(std::chrono::seconds(1));
-  EXPECT_LT(ProcessorNs() - before, 5'000'000);
-  machine->Stop();
-  EXPECT_EQ(machine->Wait().kind, EndKind::kStopped) << "also while it is paused";
+  for (const PollKind kind : {PollKind::kCost, PollKind::kAlways}) {
+    MachineConfig config = Config("rw=randread size=1M qd=4 runtime=60s");
+    config.io_threads = {{.tuning = {.poll = {.kind = kind}}}};
+    const auto machine = Begin(config);
+    ExpectProgress(*machine);
+    ASSERT_TRUE(machine->Pause().ok());
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // whoever still looks gives up
+    const int64_t before = ProcessorNs();
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    EXPECT_LT(ProcessorNs() - before, 2'000'000);
+    machine->Stop();
+    EXPECT_EQ(machine->Wait().kind, EndKind::kStopped) << "also while it is paused";
+  }
 }
 
 TEST_F(PauseMachineTest, WhoeverAsksIsTold) {
@@ -218,11 +171,15 @@ TEST_F(PauseMachineTest, FourThreadsCallEverything) {
       Config(std::string("hostile=all rw=randrw verify=1 size=1M qd=16 wait=irq") +
              " runtime=" + (runtime != nullptr ? runtime : "300ms"));
   config.io_threads = {{.name = "a"}, {.name = "b"}};
-  const TempFile other(kMiB, ".");
+  const testing::TempFile other(kMiB, ".");
   config.disks.push_back({.backend = FileConfig{.path = other.path()}});
   const auto machine = Begin(config);
   Longest longest;
-  std::atomic<int> restored{0};
+  std::atomic<int> restored{0}, begun{0}, told{0};
+  const auto tell = [&](const absl::Status& status) {
+    ++told;
+    EXPECT_TRUE(status.ok() || absl::IsCancelled(status) || IsOver(*machine)) << status;
+  };
   // A state fits what is in memory in its own pause, so nobody else pauses between its taking and
   // its use. Resume may come there.
   Mutex pauses;
@@ -238,7 +195,8 @@ TEST_F(PauseMachineTest, FourThreadsCallEverything) {
         return restore();  // waits for storage
       case 1: {
         const MutexLock lock(pauses);
-        return longest.Time("BeginPause", [&] { machine->BeginPause([](const absl::Status&) {}); });
+        ++begun;
+        return longest.Time("BeginPause", [&] { machine->BeginPause(tell); });
       }
       case 2:
         (void)machine->MoveQueue("disk0", 0, random() % 2 == 0 ? "a" : "b");  // so does this
@@ -268,6 +226,7 @@ TEST_F(PauseMachineTest, FourThreadsCallEverything) {
   }
   for (std::thread& caller : callers) caller.join();
   EndWell(*machine);
+  EXPECT_TRUE(testing::SpinUntil([&] { return told == begun; })) << told << " of " << begun;
   EXPECT_THAT(console_.Output(), HasSubstr("outcome=needs-reset"));
   EXPECT_GT(restored, 5);
   // A tenth of a second is the aim, which this prints; a busy host takes longer.

@@ -1,16 +1,15 @@
 // Machines whose devices are made anew from saved state, again and again, while their guests check
 // every byte.
+#include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
 #include <thread>
 
 #include "tests/support/devices/random_state.h"
-#include "tests/support/devices/zero_disk.h"
 #include "tests/support/races.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/temp_file.h"
-#include "tests/support/vmm/test_machine.h"
+#include "tests/support/vmm/pausing_machine.h"
 
 namespace ringside {
 
@@ -25,82 +24,28 @@ inline auto Fields(DevicesState& state) {
 
 namespace {
 
+using testing::CheckedLoad;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::RandomState;
-using testing::TempFile;
 
-constexpr uint64_t kMiB = 1 << 20;
 #ifdef RINGSIDE_TSAN
 constexpr const char* kRuntime = "100ms";
 constexpr int kStates = 60;
 constexpr int kRestores = 20;
+constexpr uint32_t kSeeds = 2;
 #else
 constexpr const char* kRuntime = "300ms";
 constexpr int kStates = 400;
 constexpr int kRestores = 80;
+constexpr uint32_t kSeeds = 6;
 #endif
 
-class RestoreMachineTest : public ::testing::Test {
- protected:
-  void SetUp() override { SKIP_WITHOUT_KVM(); }
-
-  MachineConfig Config(const std::string& command_line, Engine engine = Engine::kAuto) const {
-    MachineConfig config = GuestConfig(console_, command_line);
-    config.disks = {{.backend = FileConfig{.path = image_.path(), .aio = engine}}};
-    return config;
-  }
-  std::unique_ptr<Machine> Begin(const MachineConfig& config) {
-    auto machine = Machine::Create(config);
-    EXPECT_TRUE(machine.ok()) << machine.status();
-    EXPECT_TRUE((*machine)->Start().ok());
-    return *std::move(machine);
-  }
-  // A power-off after checks that found nothing wrong.
-  void EndWell(Machine& machine) {
-    const MachineEnd& end = machine.Wait();
-    EXPECT_EQ(end.kind, EndKind::kPowerOff) << end.detail;
-    EXPECT_THAT(console_.Output(), Not(HasSubstr("FAIL")));
-    EXPECT_THAT(console_.Output(), HasSubstr("\"errors\":0,\"mismatches\":0"));
-  }
-  static bool IsOver(const Machine& machine) {
-    return testing::WaitForFd(machine.end_event().fd(), POLLIN, absl::ZeroDuration());
-  }
-  // Since the devices were last made.
-  static uint64_t Requests(Machine& machine) {
-    const MachineStatistics statistics = machine.Statistics();
-    uint64_t sum = 0;
-    for (const QueueStatistics& queue : statistics.disks[0].queues) sum += queue.requests();
-    return sum;
-  }
-  static void ExpectProgress(Machine& machine) {
-    const uint64_t before = Requests(machine);
-    EXPECT_TRUE(testing::SpinUntil([&] { return IsOver(machine) || Requests(machine) > before; }));
-  }
-
-  const TempFile image_{16 * kMiB, "."};
-  TestConsole console_;
-};
-
-struct Load {
-  Engine engine;
-  const char* wait;
-  int cpus;
-};
-
-class RestoreUnderLoadTest : public RestoreMachineTest, public ::testing::WithParamInterface<Load> {
- protected:
-  void SetUp() override { SKIP_WITHOUT_KVM(); }
-};
+using RestoreMachineTest = testing::PausingMachine;
+using RestoreUnderLoadTest = testing::PausingMachineUnderLoad;
 
 TEST_P(RestoreUnderLoadTest, TheGuestGoesOnWithDevicesMadeAnew) {
-  const auto& [engine, wait, cpus] = GetParam();
-  MachineConfig config = Config(std::string("rw=randrw verify=1 size=1M qd=1,16 runtime=") +
-                                    kRuntime + " wait=" + wait + " queues=" + std::to_string(cpus),
-                                engine);
-  config.cpus = static_cast<uint32_t>(cpus);
-  config.disks[0].queues = static_cast<uint16_t>(cpus);
-  const auto machine = Begin(config);
+  const auto machine = Begin(LoadConfig(kRuntime));
   std::mt19937 random(1);
   int restored = 0;
   while (restored < kRestores && !IsOver(*machine) && machine->Pause().ok()) {
@@ -118,13 +63,12 @@ TEST_P(RestoreUnderLoadTest, TheGuestGoesOnWithDevicesMadeAnew) {
   EXPECT_GT(restored, kRestores / 2);
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , RestoreUnderLoadTest,
-    ::testing::Values(Load{Engine::kIoUring, "poll", 1}, Load{Engine::kIoUring, "irq", 2},
-                      Load{Engine::kNative, "irq", 1}, Load{Engine::kThreads, "poll", 2}),
-    [](const auto& info) {
-      return std::string(EngineName(info.param.engine)) + "_" + info.param.wait;
-    });
+INSTANTIATE_TEST_SUITE_P(, RestoreUnderLoadTest,
+                         ::testing::Values(CheckedLoad{Engine::kIoUring, "poll", 1},
+                                           CheckedLoad{Engine::kIoUring, "irq", 2},
+                                           CheckedLoad{Engine::kNative, "irq", 1},
+                                           CheckedLoad{Engine::kThreads, "poll", 2}),
+                         [](const auto& info) { return NameOf(info.param); });
 
 // What is refused has changed nothing; what is taken is a device's that could be so, and is put
 // right by the state that was saved.
@@ -152,6 +96,64 @@ TEST_F(RestoreMachineTest, AnyStateIsTakenOrRefused) {
   }
   EXPECT_GT(taken, kStates / 50);
   EXPECT_LT(taken, kStates);
+  EndWell(*machine);
+}
+
+// A hostile state is not only taken, but run with, and what is saved of that is taken again.
+TEST_F(RestoreMachineTest, AnyStateMayBeRunWith) {
+  int taken = 0;
+  for (uint32_t seed = 0; seed < kSeeds; ++seed) {
+    MachineConfig config =
+        Config(seed % 2 == 0 ? "rw=randrw size=1M qd=16 runtime=20s wait=irq" : "hostile=all");
+    config.cpus = 1 + seed % 2;
+    const auto machine = Begin(config);
+    RandomState random(seed);
+    for (int round = 0; round < kStates / 4 && machine->Pause().ok(); ++round) {
+      const absl::StatusOr<DevicesState> here = machine->SaveDevices();
+      ASSERT_TRUE(here.ok()) << here.status();
+      for (int tries = 0; tries < 20; ++tries) {
+        DevicesState state = *here;
+        random.Mutate(state);
+        if (!machine->RestoreDevices(state).ok()) continue;
+        ++taken;
+        ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+        break;
+      }
+      machine->Resume();
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+    }
+  }
+  EXPECT_GT(taken, kStates / 8);
+}
+
+TEST_F(RestoreMachineTest, NothingIsLeftBehind) {
+  const auto descriptors = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"),
+                         std::filesystem::directory_iterator());
+  };
+  const auto machine = Begin(Config("rw=randread qd=4 runtime=100s wait=irq"));
+  ptrdiff_t before = 0;
+  for (int round = 0; round < kRestores; ++round) {
+    ASSERT_TRUE(machine->Pause().ok());
+    ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+    machine->Resume();
+    if (round == 0) before = descriptors();
+  }
+  EXPECT_EQ(descriptors(), before);
+}
+
+TEST_F(RestoreMachineTest, AMachineWhoseDevicesCannotBeMadeIsAsBefore) {
+  bool refuses = false;
+  MachineConfig config = Config("rw=randrw verify=1 size=1M qd=4 runtime=100ms wait=irq");
+  config.devices = {Zeroes("io0", [&](const DeviceContext&) {
+    return refuses ? absl::ResourceExhaustedError("none is left") : absl::OkStatus();
+  })};
+  const auto machine = Begin(config);
+  ASSERT_TRUE(machine->Pause().ok());
+  refuses = true;
+  EXPECT_TRUE(absl::IsResourceExhausted(machine->RestoreDevices(*machine->SaveDevices())));
+  EXPECT_TRUE(machine->paused());
+  machine->Resume();
   EndWell(*machine);
 }
 
@@ -185,20 +187,23 @@ TEST_F(RestoreMachineTest, QueuesStayOnTheirThreadsAndOwnDevicesComeAlong) {
   MachineConfig config = Config("rw=randread qd=4 runtime=400ms wait=irq");
   config.io_threads = {{.name = "a"}, {.name = "b"}};
   int made = 0;
-  config.devices = {{.name = "zeroes", .create = [&](const DeviceContext& context) {
-                       ++made;
-                       return std::make_unique<testing::ZeroDisk>(
-                           context.memory, std::vector{context.io_threads.Find("b")->get()},
-                           QueuedDevice::QueueConfig{});
-                     }}};
+  config.devices = {Zeroes("b", [&](const DeviceContext&) {
+    ++made;
+    return absl::OkStatus();
+  })};
   const auto machine = Begin(config);
   ASSERT_TRUE(machine->MoveQueue("disk0", 0, "b").ok());
   ASSERT_TRUE(machine->RemoveIoThread("a").ok());
+  ASSERT_EQ(*machine->AddIoThread({.name = "c"}), "c");
+  ASSERT_TRUE(machine->MoveQueue("zeroes", 0, "c").ok());
+  ASSERT_TRUE(machine->MoveQueue("rng", 0, "c").ok());
   ASSERT_TRUE(machine->Pause().ok());
   ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
   EXPECT_EQ(made, 2);
   EXPECT_EQ(machine->Statistics().disks[0].queues[0].io_thread, "b");
-  EXPECT_EQ(*machine->AddIoThread({.name = "c"}), "c");
+  for (const auto& device : machine->Statistics().devices) {
+    EXPECT_EQ(device.queues[0].io_thread, "c") << device.name;
+  }
   EXPECT_TRUE(machine->MoveQueue("disk0", 0, "c").ok()) << "while it is paused";
   machine->Resume();
   ExpectProgress(*machine);
@@ -209,19 +214,15 @@ TEST_F(RestoreMachineTest, QueuesStayOnTheirThreadsAndOwnDevicesComeAlong) {
 
 // It holds when that is over, also if it came from a thread that the restore waits for.
 TEST_F(RestoreMachineTest, AResumeThatComesInTheMiddleIsNotLost) {
-  IoThreads* io_threads = nullptr;
   MachineConfig config = Config("rw=randrw verify=1 size=1M qd=4 runtime=300ms wait=irq");
   Machine* resumed = nullptr;
-  config.devices = {{.name = "zeroes", .create = [&](const DeviceContext& context) {
-                       io_threads = &context.io_threads;
-                       if (resumed != nullptr) {
-                         (*io_threads->Find("io0"))->RunAndWait([&] { resumed->Resume(); });
-                         EXPECT_TRUE(resumed->paused());
-                       }
-                       return std::make_unique<testing::ZeroDisk>(
-                           context.memory, std::vector{context.io_threads.Find("io0")->get()},
-                           QueuedDevice::QueueConfig{});
-                     }}};
+  config.devices = {Zeroes("io0", [&](const DeviceContext& context) {
+    if (resumed != nullptr) {
+      (*context.io_threads.Find("io0"))->RunAndWait([&] { resumed->Resume(); });
+      EXPECT_TRUE(resumed->paused());
+    }
+    return absl::OkStatus();
+  })};
   const auto machine = Begin(config);
   ExpectProgress(*machine);
   ASSERT_TRUE(machine->Pause().ok());

@@ -1,0 +1,265 @@
+// What embedders may do at the same time as a machine's devices are moved, made anew or ended.
+#include <atomic>
+#include <gtest/gtest.h>
+#include <random>
+#include <thread>
+
+#include "block/null_device.h"
+#include "tests/support/races.h"
+#include "tests/support/vmm/pausing_machine.h"
+
+namespace ringside {
+namespace {
+
+using testing::kWaitLimit;
+
+constexpr absl::Duration kSoon = absl::Milliseconds(500);  // for what waits for nothing
+
+// A null disk whose channels tell when they are closed.
+struct Hooks {
+  std::function<void()> closes;  // on the channel's thread
+  Event ends_soon;
+  std::atomic<bool> refuses{false};  // to be opened
+};
+
+class HookedChannel final : public BlockChannel {
+ public:
+  HookedChannel(std::unique_ptr<BlockChannel> below, Hooks& hooks)
+      : below_(std::move(below)), hooks_(hooks) {}
+  ~HookedChannel() override {
+    if (const auto closes = std::exchange(hooks_.closes, nullptr)) closes();
+  }
+  void Submit(BlockRequest& request) override { below_->Submit(request); }
+  void Cancel() override { below_->Cancel(); }
+
+ private:
+  const std::unique_ptr<BlockChannel> below_;
+  Hooks& hooks_;
+};
+
+class HookedDevice final : public BlockDevice {
+ public:
+  HookedDevice(std::unique_ptr<BlockDevice> below, Hooks& hooks)
+      : below_(std::move(below)), hooks_(hooks) {}
+  const BlockInfo& info() const override { return below_->info(); }
+  void EndSoon() override { hooks_.ends_soon.Notify(); }
+  absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override {
+    if (hooks_.refuses) return absl::UnavailableError("not now");
+    RINGSIDE_ASSIGN_OR_RETURN(auto below, below_->Open(io_thread));
+    return std::make_unique<HookedChannel>(std::move(below), hooks_);
+  }
+
+ private:
+  const std::unique_ptr<BlockDevice> below_;
+  Hooks& hooks_;
+};
+
+struct HookedConfig {
+  Hooks* hooks;
+  BackendDescription Describe() const { return {.name = "hooked"}; }
+  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext&) const {
+    RINGSIDE_ASSIGN_OR_RETURN(auto below, NullDevice::Create({.size = 16 << 20}));
+    return std::make_unique<HookedDevice>(std::move(below), *hooks);
+  }
+};
+
+class MachineCallsTest : public testing::PausingMachine {
+ protected:
+  MachineConfig TwoThreads(const std::string& command_line) const {
+    MachineConfig config = Config(command_line);
+    config.io_threads = {{.name = "a"}, {.name = "b"}};
+    return config;
+  }
+  // Its disk has been served by both threads, and is by "a".
+  std::unique_ptr<Machine> BeginHooked(Hooks& hooks) const {
+    MachineConfig config = TwoThreads("rw=randread qd=4 runtime=60s wait=irq");
+    config.disks = {{.backend = HookedConfig{&hooks}}};
+    auto machine = Begin(config);
+    ExpectProgress(*machine);
+    EXPECT_TRUE(machine->MoveQueue("disk0", 0, "b").ok());
+    EXPECT_TRUE(machine->MoveQueue("disk0", 0, "a").ok());
+    return machine;
+  }
+  // Of a machine whose queues do not move.
+  static void ExpectKept(Machine& machine, const std::string& io_thread) {
+    EXPECT_TRUE(
+        absl::IsDeadlineExceeded(machine.RemoveIoThread(io_thread, absl::Milliseconds(10))));
+  }
+};
+
+// The move is a task of the device on a thread that has not come to it yet.
+TEST_F(MachineCallsTest, AMoveThatWasGivenUpDoesNotOutliveItsDevice) {
+  IoThread* b = nullptr;
+  MachineConfig config = TwoThreads("");
+  config.devices = {Zeroes("b", [&](const DeviceContext& context) {
+    b = context.io_threads.Find("b")->get();
+    return absl::OkStatus();
+  })};
+  auto machine = Make(config);
+  Event come_back;
+  TaskOf busy([&] { come_back.Wait(); });
+  b->Post(busy);
+  EXPECT_TRUE(
+      absl::IsDeadlineExceeded(machine->MoveQueue("disk0", 0, "b", absl::Milliseconds(10))));
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    come_back.Notify();
+  });
+  machine.reset();
+  EXPECT_TRUE(come_back.HasBeenNotified());
+  later.join();
+}
+
+// The threads that new devices are made for are nobody's yet.
+TEST_F(MachineCallsTest, NoThreadIsRemovedWhileDevicesAreMade) {
+  Machine* restored = nullptr;
+  MachineConfig config = TwoThreads("rw=randread qd=4 runtime=60s wait=irq");
+  config.devices = {Zeroes("b", [&](const DeviceContext&) {
+    if (restored != nullptr) ExpectKept(*restored, "b");
+    return absl::OkStatus();
+  })};
+  const auto machine = Begin(config);
+  ASSERT_TRUE(machine->MoveQueue("zeroes", 0, "a").ok());
+  ASSERT_TRUE(machine->Pause().ok());
+  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  restored = machine.get();
+  ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+  machine->Resume();
+  ExpectProgress(*machine);
+}
+
+// What the old devices have on a thread goes after the new ones are there.
+TEST_F(MachineCallsTest, NoThreadIsRemovedWhileOldDevicesEnd) {
+  Hooks hooks;
+  const auto machine = BeginHooked(hooks);
+  ASSERT_TRUE(machine->Pause().ok());
+  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  Event closed;
+  hooks.closes = [&] {
+    ExpectKept(*machine, "b");
+    closed.Notify();
+  };
+  ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+  EXPECT_TRUE(closed.WaitFor(kWaitLimit));
+  machine->Resume();
+  ExpectProgress(*machine);
+}
+
+TEST_F(MachineCallsTest, ThreadsMayBeRemovedWhileDevicesAreMadeAnew) {
+  const auto machine = Begin(TwoThreads("rw=randread qd=4 runtime=60s wait=irq"));
+  std::mt19937 random(1);
+  for (int round = 0; round < 50; ++round) {
+    const std::string name = *machine->AddIoThread({});
+    ASSERT_TRUE(machine->MoveQueue("disk0", 0, name).ok());
+    ASSERT_TRUE(machine->MoveQueue("disk0", 0, "a").ok());
+    ASSERT_TRUE(machine->Pause().ok());
+    const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+    std::thread other([&] {
+      testing::Delay(static_cast<int>(random() % 4'000'000));
+      while (absl::IsFailedPrecondition(machine->RemoveIoThread(name))) {
+      }
+    });
+    EXPECT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+    machine->Resume();
+    other.join();
+  }
+}
+
+TEST_F(MachineCallsTest, AThreadThatWasNotStartedServesNothing) {
+  const auto machine = Make(GuestConfig(console_, ""));
+  EXPECT_TRUE(absl::IsFailedPrecondition(machine->MoveQueue("rng", 0, "io0")));
+  EXPECT_TRUE(absl::IsFailedPrecondition(machine->RemoveIoThread("io0")));
+  const absl::StatusOr<std::string> added = machine->AddIoThread({});
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_EQ(machine->MoveQueue("rng", 0, *added), absl::OkStatus());
+}
+
+// As of a controller that does not answer while its queues are deleted.
+TEST_F(MachineCallsTest, AMachineEndsThoughItsOldDevicesDoNot) {
+  Hooks hooks;
+  const auto machine = BeginHooked(hooks);
+  ASSERT_TRUE(machine->Pause().ok());
+  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  Event closes;
+  hooks.closes = [&] {
+    closes.Notify();
+    EXPECT_TRUE(hooks.ends_soon.WaitFor(kWaitLimit));
+  };
+  std::thread restorer([&] { (void)machine->RestoreDevices(*state); });
+  closes.Wait();
+  machine->Stop();
+  machine->Wait();
+  restorer.join();
+}
+
+TEST_F(MachineCallsTest, AThreadThatEndsSlowlyHoldsUpNobody) {
+  Hooks hooks;
+  const auto machine = BeginHooked(hooks);
+  Event closes, may_close;
+  hooks.closes = [&] {
+    closes.Notify();
+    may_close.Wait();
+  };
+  std::thread remover([&] { EXPECT_TRUE(machine->RemoveIoThread("b").ok()); });
+  closes.Wait();
+  const absl::Time begin = absl::Now();
+  (void)machine->Statistics();
+  (void)machine->MoveQueue("disk0", 0, "a", absl::Milliseconds(10));
+  machine->BeginPause([](const absl::Status&) {});
+  machine->Resume();
+  EXPECT_LT(absl::Now() - begin, kSoon);
+  may_close.Notify();
+  remover.join();
+}
+
+// A move that fails ends on a thread that may be removed the moment that nobody has it any more.
+// Who reads statistics keeps it from nothing.
+TEST_F(MachineCallsTest, AThreadIsRemovedRightBehindAMoveThatFailed) {
+  Hooks hooks;
+  MachineConfig config = TwoThreads("");
+  config.disks = {{.backend = HookedConfig{&hooks}}};
+  const auto machine = Make(config);
+  std::atomic<bool> over{false};
+  std::thread reader([&] {
+    while (!over) (void)machine->Statistics();
+  });
+  hooks.refuses = true;
+  for (int round = 0; round < 100; ++round) {
+    const std::string name = *machine->AddIoThread({});
+    std::thread mover([&] { (void)machine->MoveQueue("disk0", 0, name); });
+    while (absl::IsFailedPrecondition(machine->RemoveIoThread(name))) {
+    }
+    mover.join();
+    const std::string unused = *machine->AddIoThread({});
+    EXPECT_EQ(machine->RemoveIoThread(unused), absl::OkStatus());
+  }
+  over = true;
+  reader.join();
+}
+
+TEST_F(MachineCallsTest, WhoIsToldMayStopAMachineThatGoes) {
+  auto machine = Make(Config(""));
+  Machine* const raw = machine.get();
+  machine->BeginPause([raw](const absl::Status&) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));  // put off, as any thread may be
+    raw->Stop();
+  });
+  machine.reset();
+}
+
+// What a callback owns may call back when it goes.
+TEST_F(MachineCallsTest, WhatACallbackOwnsGoesWithoutLocks) {
+  const auto machine = Begin(Config("rw=randread qd=4 runtime=60s wait=irq"));
+  for (int round = 0; round < 50; ++round) {
+    std::atomic<int> told{0};
+    for (int i = 0; i < 20; ++i) {
+      const std::shared_ptr<Machine> owned(machine.get(), [](Machine* each) { each->Resume(); });
+      machine->BeginPause([&told, owned](const absl::Status&) { ++told; });
+    }
+    ASSERT_TRUE(testing::SpinUntil([&] { return told == 20; }));
+    machine->Resume();
+  }
+}
+
+}  // namespace
+}  // namespace ringside

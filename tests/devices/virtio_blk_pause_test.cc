@@ -230,7 +230,7 @@ TEST_F(VirtioBlkPauseTest, AMoveWaitsForTheWayToARest) {
   }
 }
 
-TEST_F(VirtioBlkPauseTest, AThreadThatCannotWatchItGivesItBack) {
+TEST_F(VirtioBlkPauseTest, AThreadThatCannotOpenTheDiskDoesNotGetIt) {
   Start(TwoThreads());
   EXPECT_EQ(ServedBy(), IdOf(0));
   Pause();
@@ -238,6 +238,19 @@ TEST_F(VirtioBlkPauseTest, AThreadThatCannotWatchItGivesItBack) {
   EXPECT_EQ(MoveTo(1).code(), absl::StatusCode::kResourceExhausted);
   device_->Resume();
   EXPECT_EQ(ServedBy(), IdOf(0));
+}
+
+// As where it moves without a rest.
+TEST_F(VirtioBlkPauseTest, AThreadThatCannotWatchItSendsItBackWhenItGoesOn) {
+  Start(TwoThreads());
+  EXPECT_EQ(ServedBy(), IdOf(0));
+  Pause();
+  EXPECT_TRUE(MoveTo(1).ok());
+  TestSource other(rig().kick);
+  RunOn(*threads_[1], [&] { ASSERT_TRUE(threads_[1]->Attach(other, Phase::kTake).ok()); });
+  device_->Resume();
+  EXPECT_EQ(ServedBy(), IdOf(0));
+  RunOn(*threads_[1], [&] { threads_[1]->Detach(other); });
 }
 
 TEST_F(VirtioBlkPauseTest, ABrokenQueueRestsToo) {

@@ -106,8 +106,10 @@ def check_verify(root, raw, said, commands, pauses, failures):
     """`pauses`: whether the program has paused the machine, and made its devices anew."""
     if pauses:
         paused = int(said.get("pauses", 0))
-        print(f"paused {paused} times, devices made anew {said.get('restores')} times")
+        restored = int(said.get("restores", 0))
+        print(f"paused {paused} times, devices made anew {restored} times")
         failures.expect(paused >= 20, f"the machine was paused {paused} times, expected 20 to 100")
+        failures.expect(restored >= 5, f"devices were made anew {restored} times, expected half of that")
     for job, kib in (("file", 2048), ("raw", 4096), ("deep", 8192)):
         failures.expect(said.get(f"fio_{job}") == f"0,{kib},{kib}",
                         f"fio's job {job}: error, KiB read, written: {said.get(f'fio_{job}')}")

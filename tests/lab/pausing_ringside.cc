@@ -50,8 +50,10 @@ class Pausing final : public RunCompanion {
     const absl::Status status = state.ok() ? machine.RestoreDevices(*state) : state.status();
     if (status.ok()) ++restored_;
     // The guest may have ended it while it was being paused.
-    else if (machine.paused())
+    else if (machine.paused()) {
       std::fprintf(stderr, "FAILED: %s\n", status.ToString().c_str());
+      machine.Stop();
+    }
     return status.ok();
   }
 

@@ -47,10 +47,10 @@ TEST_F(VirtioBlkPauseTest, NothingIsTakenUntilItGoesOn) {
   }
 }
 
-// The driver has kicked, nobody has taken it, and it will not kick again.
+// The driver will not kick again, and the eventfd, as that of a device made anew, tells of no kick: a
+// watch that begins would find one that was written to before.
 TEST_F(VirtioBlkPauseTest, AnEntryWhoseKickIsGoneIsFound) {
   Start({});
-  ASSERT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
   Pause();
   driver().AddRead(0, 512);
   rig().queue().Publish();  // no kick

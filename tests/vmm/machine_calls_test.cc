@@ -13,6 +13,7 @@ namespace {
 
 using testing::kWaitLimit;
 
+constexpr absl::Duration kPatience = absl::Milliseconds(10);
 constexpr absl::Duration kSoon = absl::Milliseconds(500);  // for what waits for nothing
 
 // A null disk whose channels tell when they are closed.
@@ -80,34 +81,63 @@ class MachineCallsTest : public testing::PausingMachine {
     EXPECT_TRUE(machine->MoveQueue("disk0", 0, "a").ok());
     return machine;
   }
-  // Of a machine whose queues do not move.
-  static void ExpectKept(Machine& machine, const std::string& io_thread) {
-    EXPECT_TRUE(
-        absl::IsDeadlineExceeded(machine.RemoveIoThread(io_thread, absl::Milliseconds(10))));
+  // Its thread "b" is known once it is made.
+  MachineConfig WithZeroesOn(IoThread*& b) const {
+    MachineConfig config = TwoThreads("rw=randread qd=4 runtime=60s wait=irq");
+    config.devices = {Zeroes("b", [&b](const DeviceContext& context) {
+      b = context.io_threads.Find("b")->get();
+      return absl::OkStatus();
+    })};
+    return config;
   }
+  static void ExpectGivenUp(const absl::Status& status) {
+    EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  }
+};
+
+// An I/O thread that does not come back until it is told to.
+class BusyThread {
+ public:
+  explicit BusyThread(IoThread& io_thread) {
+    io_thread.Begin([come_back = come_back_] { come_back->Wait(); });
+  }
+  ~BusyThread() { ComeBack(); }
+  BusyThread(const BusyThread&) = delete;
+  BusyThread& operator=(const BusyThread&) = delete;
+  void ComeBack() { come_back_->Notify(); }
+  bool is_busy() const { return !come_back_->HasBeenNotified(); }
+
+ private:
+  const std::shared_ptr<Event> come_back_ = std::make_shared<Event>();
 };
 
 // The move is a task of the device on a thread that has not come to it yet.
 TEST_F(MachineCallsTest, AMoveThatWasGivenUpDoesNotOutliveItsDevice) {
   IoThread* b = nullptr;
-  MachineConfig config = TwoThreads("");
-  config.devices = {Zeroes("b", [&](const DeviceContext& context) {
-    b = context.io_threads.Find("b")->get();
-    return absl::OkStatus();
-  })};
-  auto machine = Make(config);
-  Event come_back;
-  TaskOf busy([&] { come_back.Wait(); });
-  b->Post(busy);
-  EXPECT_TRUE(
-      absl::IsDeadlineExceeded(machine->MoveQueue("disk0", 0, "b", absl::Milliseconds(10))));
+  auto machine = Make(WithZeroesOn(b));
+  BusyThread busy(*b);
+  ExpectGivenUp(machine->MoveQueue("disk0", 0, "b", kPatience));
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    come_back.Notify();
+    busy.ComeBack();
   });
   machine.reset();
-  EXPECT_TRUE(come_back.HasBeenNotified());
+  EXPECT_FALSE(busy.is_busy());
   later.join();
+}
+
+TEST_F(MachineCallsTest, NoDeviceIsMadeAnewWhileItsQueueMoves) {
+  IoThread* b = nullptr;
+  const auto machine = Begin(WithZeroesOn(b));
+  BusyThread busy(*b);
+  ExpectGivenUp(machine->MoveQueue("disk0", 0, "b", kPatience));
+  ASSERT_TRUE(machine->Pause().ok());
+  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  ASSERT_TRUE(state.ok()) << state.status();
+  ExpectGivenUp(machine->RestoreDevices(*state, kPatience));
+  busy.ComeBack();
+  EXPECT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+  EXPECT_EQ(machine->Statistics().disks[0].queues[0].io_thread, "b");
 }
 
 // The threads that new devices are made for are nobody's yet.
@@ -115,7 +145,7 @@ TEST_F(MachineCallsTest, NoThreadIsRemovedWhileDevicesAreMade) {
   Machine* restored = nullptr;
   MachineConfig config = TwoThreads("rw=randread qd=4 runtime=60s wait=irq");
   config.devices = {Zeroes("b", [&](const DeviceContext&) {
-    if (restored != nullptr) ExpectKept(*restored, "b");
+    if (restored != nullptr) ExpectGivenUp(restored->RemoveIoThread("b", kPatience));
     return absl::OkStatus();
   })};
   const auto machine = Begin(config);
@@ -136,7 +166,7 @@ TEST_F(MachineCallsTest, NoThreadIsRemovedWhileOldDevicesEnd) {
   const absl::StatusOr<DevicesState> state = machine->SaveDevices();
   Event closed;
   hooks.closes = [&] {
-    ExpectKept(*machine, "b");
+    ExpectGivenUp(machine->RemoveIoThread("b", kPatience));
     closed.Notify();
   };
   ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
@@ -204,7 +234,7 @@ TEST_F(MachineCallsTest, AThreadThatEndsSlowlyHoldsUpNobody) {
   closes.Wait();
   const absl::Time begin = absl::Now();
   (void)machine->Statistics();
-  (void)machine->MoveQueue("disk0", 0, "a", absl::Milliseconds(10));
+  (void)machine->MoveQueue("disk0", 0, "a", kPatience);
   machine->BeginPause([](const absl::Status&) {});
   machine->Resume();
   EXPECT_LT(absl::Now() - begin, kSoon);

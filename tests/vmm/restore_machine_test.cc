@@ -1,5 +1,6 @@
 // Machines whose devices are made anew from saved state, again and again, while their guests check
 // every byte.
+#include <atomic>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -69,6 +70,64 @@ INSTANTIATE_TEST_SUITE_P(, RestoreUnderLoadTest,
                                            CheckedLoad{Engine::kNative, "irq", 1},
                                            CheckedLoad{Engine::kThreads, "poll", 2}),
                          [](const auto& info) { return NameOf(info.param); });
+
+// Holds an I/O thread at the end of a turn, when what the turn has answered is shown: the next one
+// begins with what was posted meanwhile.
+class HeldThread {
+ public:
+  explicit HeldThread(IoThread& io_thread) : io_thread_(io_thread) {
+    io_thread.RunAndWait([this] { io_thread_.BeforeHandOver(before_publish_); });
+    holds_.Wait();
+  }
+  ~HeldThread() {
+    go_on_.Notify();
+    io_thread_.RunAndWait([] {});  // Hold has returned
+  }
+  HeldThread(const HeldThread&) = delete;
+  HeldThread& operator=(const HeldThread&) = delete;
+
+ private:
+  void BeforePublish() { io_thread_.AtPublish(publish_); }
+  void Hold() {
+    holds_.Notify();
+    go_on_.Wait();
+  }
+
+  IoThread& io_thread_;
+  Event holds_, go_on_;
+  HookTo<HeldThread, &HeldThread::BeforePublish> before_publish_{*this};
+  HookTo<HeldThread, &HeldThread::Hold> publish_{*this};
+};
+
+// The guest has nothing else to do, and has kicked before the pause.
+TEST_F(RestoreMachineTest, QueuesWithUnreadEntriesGoOn) {
+  IoThread* io_thread = nullptr;
+  MachineConfig config = Config("rw=randread qd=1 runtime=60s wait=irq");
+  config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+  config.devices = {Zeroes("io0", [&](const DeviceContext& context) {
+    io_thread = context.io_threads.Find("io0")->get();
+    return absl::OkStatus();
+  })};
+  const auto machine = Begin(config);
+  int unread = 0;
+  for (int round = 0; round < kRestores; ++round) {
+    uint64_t before;
+    std::atomic<bool> told{false};
+    {
+      const HeldThread held(*io_thread);
+      before = Requests(*machine);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it submits, and waits
+      machine->BeginPause([&](const absl::Status&) { told = true; });
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // and the thread is asked to rest
+    }
+    ASSERT_TRUE(testing::SpinUntil([&] { return told.load(); }));
+    unread += Requests(*machine) == before;
+    ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+    machine->Resume();
+    ExpectProgress(*machine);
+  }
+  EXPECT_GT(unread, kRestores / 2);
+}
 
 // What is refused has changed nothing; what is taken is a device's that could be so, and is put
 // right by the state that was saved.

@@ -1,14 +1,16 @@
 // Saved state as an enemy would write it: any bytes, or a valid state with a few fields changed,
-// which gets past the first checks.
+// which gets past the first checks. What it chooses comes from a seed, or from bytes of a fuzzer.
 //
 // Fields() names the fields of a struct. A structured binding stands in it, so that a field that is
 // added and not named does not compile.
 #pragma once
 
+#include <algorithm>
 #include <concepts>
 #include <cstdint>
 #include <limits>
 #include <random>
+#include <span>
 #include <tuple>
 #include <type_traits>
 #include <vector>
@@ -59,14 +61,16 @@ namespace testing {
 class RandomState {
  public:
   explicit RandomState(uint64_t seed) : random_(seed) {}
+  // Which outlive it. Zeroes come behind them.
+  explicit RandomState(std::span<const uint8_t> bytes) : bytes_(bytes), from_bytes_(true) {}
 
-  uint64_t Below(uint64_t end) { return random_() % end; }
+  uint64_t Below(uint64_t end) { return Next() % end; }
   // A value at an edge as often as any other.
   template <std::unsigned_integral T>
   T Value() {
-    const uint64_t bits = random_();
+    const uint64_t bits = Next();
     const int shift = static_cast<int>(bits % 64);
-    switch (random_() % 8) {
+    switch (Next() % 8) {
       case 0:
       case 1:
         return 0;
@@ -131,7 +135,18 @@ class RandomState {
     }
   }
 
+  uint64_t Next() {
+    if (!from_bytes_) return random_();
+    uint64_t value = 0;
+    const size_t size = std::min(sizeof value, bytes_.size());
+    std::copy_n(bytes_.begin(), size, reinterpret_cast<uint8_t*>(&value));
+    bytes_ = bytes_.subspan(size);
+    return value;
+  }
+
   std::mt19937_64 random_;
+  std::span<const uint8_t> bytes_;
+  bool from_bytes_ = false;
 };
 
 }  // namespace testing

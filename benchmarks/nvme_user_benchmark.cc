@@ -14,6 +14,7 @@
 #include "nvme/nvme_device.h"
 #include "tests/support/nvme/dma_memory.h"
 #include "tests/support/poll/run_on.h"
+#include "tests/support/poll/silent_ring.h"
 #include "vfio/vfio_user_device.h"
 
 namespace ringside::benchmarks {
@@ -96,6 +97,7 @@ void RandomRead(benchmark::State& state, NvmeDevice& device, const DmaMemory& me
   absl::StatusOr<std::unique_ptr<BlockChannel>> channel;
   RunOn(**io_thread, [&] { channel = device.Open(**io_thread); });
   if (!channel.ok()) return state.SkipWithError(std::string(Message(channel.status())).c_str());
+  const testing::SilentRing ring(**io_thread);
   RandomReads reads(**io_thread, **channel, memory, device.info().size,
                     static_cast<size_t>(state.range(0)));
   reads.Run(1);  // once its queue is there

@@ -15,6 +15,7 @@
 #include "nvme/nvme_device.h"
 #include "tests/support/nvme/dma_memory.h"
 #include "tests/support/nvme/nvme_model.h"
+#include "tests/support/poll/silent_ring.h"
 
 namespace ringside::benchmarks {
 namespace {
@@ -175,6 +176,7 @@ void NvmeReadModel(benchmark::State& state) {
     if (auto opened = (*device)->Open(*io_thread); opened.ok()) channel = *std::move(opened);
   });
   if (channel == nullptr) return state.SkipWithError("no channel");
+  const testing::SilentRing ring(*io_thread);
   Batches batches(*io_thread, *channel, static_cast<size_t>(state.range(0)), memory.At(0, 0).host);
   const uint64_t enters = io_thread->uring()->enters();
   Measure(state, [&](Calls& calls) { batches.RunAll(calls); }, state.range(0));

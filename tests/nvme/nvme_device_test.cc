@@ -3,6 +3,7 @@
 #include <random>
 
 #include "tests/support/nvme/nvme_disk.h"
+#include "tests/support/poll/silent_ring.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_file.h"
 
@@ -323,6 +324,7 @@ TEST_F(NvmeDeviceTest, WhoLooksTakesNoInterrupts) {
   Start();
   const auto looking = Open(1, IoThread::Waiter::kEpoll, {.kind = PollKind::kAlways});
   ASSERT_TRUE(looking->status().ok());
+  const testing::SilentRing ring(looking->io_thread());
   TestRequest read(BlockOp::kRead, 0, Pieces{{memory_.At(0, 4096)}});
   for (int i = 0; i < 3; ++i) ASSERT_EQ(looking->Run(read), 0);
   const uint64_t before = model_->counters().interrupts;

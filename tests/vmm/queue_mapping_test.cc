@@ -7,6 +7,7 @@
 #include <sched.h>
 
 #include "base/status.h"
+#include "tests/support/poll/silent_ring.h"
 #include "tests/support/wait.h"
 
 namespace ringside {
@@ -89,6 +90,7 @@ TEST(IoThreadsTest, PollingIsChangedWhileTheyRunAndToldOf) {
   EXPECT_EQ(threads->Statistics()[0].signal, "batched");
   EXPECT_EQ(threads->Statistics()[0].spins, 0u);
   ASSERT_TRUE(threads->SetPoll("a", {.kind = PollKind::kFixed, .max_ns = 1000}).ok());
+  const testing::SilentRing ring(**threads->Find("a"));
   ASSERT_TRUE(SpinUntil([&] { return threads->Statistics()[0].spins > 0; }));
   const IoThreadStatistics now = threads->Statistics()[0];
   EXPECT_EQ(now.poll.kind, PollKind::kFixed);

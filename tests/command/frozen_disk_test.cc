@@ -104,7 +104,7 @@ class FrozenDiskTest : public ::testing::TestWithParam<Way> {
         absl::StrCat("path=", Disk(), ",", GetParam().options), "--cmdline", "records=1 seed=7"});
     ASSERT_TRUE(process_->WaitFor("guest: durable ")) << process_->output();
     ASSERT_TRUE(directory_->Freeze());
-    absl::SleepFor(absl::Milliseconds(100));  // for a write to meet it; if none does, Stop is quick
+    ASSERT_TRUE(process_->WaitUntilTheKernelHoldsAThread()) << process_->output();
   }
   void TearDown() override {
     if (directory_ != nullptr) directory_->Thaw();  // whoever is to be killed may be held by it

@@ -1,5 +1,6 @@
 #include "tests/support/subprocess.h"
 
+#include <algorithm>
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
@@ -22,6 +23,27 @@ namespace {
 
 int StatusOf(int wait_status) {
   return WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : 128 + WTERMSIG(wait_status);
+}
+
+constexpr char kGone = 0;
+
+// Of a process or a thread, by its directory in /proc: as in proc(5), or kGone.
+char StateOf(const std::string& directory) {
+  std::ifstream file(directory + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  const size_t name_end = stat.rfind(") ");
+  return name_end == std::string::npos ? kGone : stat[name_end + 2];
+}
+
+template <typename Condition>
+bool WithinTenSeconds(Condition condition) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  while (!condition()) {
+    if (absl::Now() > deadline) return false;
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return true;
 }
 
 // Waits with a limit; kills what does not end.
@@ -168,16 +190,19 @@ int TerminalProcess::Wait() {
 }
 
 bool TerminalProcess::WaitForDeath() const {
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
-  while (absl::Now() < deadline) {
-    std::ifstream file(absl::StrCat("/proc/", pid_, "/stat"));
-    std::string stat;
-    std::getline(file, stat);
-    const size_t name_end = stat.rfind(')');
-    if (name_end == std::string::npos || stat.substr(name_end, 3) == ") Z") return true;
-    absl::SleepFor(absl::Milliseconds(1));
-  }
-  return false;
+  return WithinTenSeconds([this] {
+    const char state = StateOf(absl::StrCat("/proc/", pid_));
+    return state == kGone || state == 'Z';
+  });
+}
+
+bool TerminalProcess::WaitUntilTheKernelHoldsAThread() const {
+  return WithinTenSeconds([this] {
+    std::error_code error;
+    std::filesystem::directory_iterator tasks(absl::StrCat("/proc/", pid_, "/task"), error);
+    return std::any_of(begin(tasks), end(tasks),
+                       [](const auto& task) { return StateOf(task.path()) == 'D'; });
+  });
 }
 
 termios TerminalProcess::mode() const {

@@ -53,6 +53,8 @@ class TerminalProcess {
   // Whether within ten seconds it is over but for threads that the kernel holds: a zombie, which
   // Wait waits for.
   bool WaitForDeath() const;
+  // Whether within ten seconds the kernel holds a thread of it, uninterruptibly.
+  bool WaitUntilTheKernelHoldsAThread() const;
   // The terminal's mode now, and before the program ran.
   termios mode() const;
   const termios& initial_mode() const { return initial_mode_; }

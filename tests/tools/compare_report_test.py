@@ -128,6 +128,13 @@ class Output(unittest.TestCase):
                                   "QEMU 7.2 native no poll", "file on ext4"):
                         self.assertIn(words, text, name)
 
+    def test_a_plot_is_small_and_says_the_same(self):
+        small = plots.small_svg('<svg>\n <metadata>\n 1\n </metadata>\n <g id="a">\n  <path d="M 1.26 '
+                                '-3.14159\nL 2 7.25\n" style="opacity: 0.12"/>\n </g>\n '
+                                '<text>Linux 6.18.44,  0.25</text>\n</svg>\n')
+        self.assertEqual(small, '<svg>\n<g id="a"><path d="M 1.3 -3.1 L 2 7.2 " style="opacity: 0.12"'
+                                '/></g><text>Linux 6.18.44,  0.25</text></svg>\n')
+
     def test_a_plot_says_that_the_machine_was_noisy(self):
         with tempfile.TemporaryDirectory() as directory:
             plots.draw(noisy_results(), Path(directory))

@@ -1,4 +1,4 @@
-// The exit codes of the ringside command, as documented in --help and README.
+// The exit codes of the ringside command, as documented in --help and docs/running.md.
 #pragma once
 
 #include "absl/status/status.h"

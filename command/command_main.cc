@@ -11,9 +11,11 @@
 #include "base/clock.h"
 #include "base/nearest.h"
 #include "base/printable.h"
+#include "command/config_command.h"
 #include "command/doctor_command.h"
 #include "command/exit_codes.h"
 #include "command/line_writer.h"
+#include "command/option_help.h"
 #include "command/report_command.h"
 #include "command/run_command.h"
 
@@ -57,7 +59,9 @@ constexpr char kRunExamples[] =
     "  ringside run --kernel vmlinuz --disk path=root.img --trace-latency trace.jsonl\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --iothread poll=always \\\n"
     "      --poll-trace waits.csv\n"
-    "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n\n";
+    "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --print-config > vm.json\n"
+    "  ringside run --config vm.json --memory 2G\n\n";
 
 // What is logged, as spdlog has it, for a terminal with colours.
 class LineSink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -110,92 +114,6 @@ std::string AboutDropped(uint64_t lines) {
   return absl::StrFormat("ringside: warning: %d lines were dropped, as nobody read them\n", lines);
 }
 
-void AddRunOptions(CLI::App& run, RunOptions& options) {
-  run.add_option("--kernel", options.kernel, "bzImage, or ELF vmlinux")
-      ->required()
-      ->type_name("FILE");
-  run.add_option("--initrd", options.initrd, "initial RAM disk")->type_name("FILE");
-  run.add_option("--cmdline", options.command_line, "kernel command line")
-      ->type_name("TEXT")
-      ->default_str("\"console=ttyS0 panic=-1\"");
-  run.add_option("--cpus", options.cpus, "vCPUs, 1 to 254")->type_name("N")->default_str("1");
-  run.add_option("--memory", options.memory, "guest memory; takes K, M, G")
-      ->type_name("SIZE")
-      ->default_str("512M");
-  run.add_option(
-         "--serial", options.serial,
-         "where COM1 goes: stdio, none, or file=PATH[,limit=64M][,truncate=on], which appends "
-         "unless told to truncate; what would make the file longer than its limit is dropped")
-      ->type_name("WHERE")
-      ->default_str("stdio");
-  run.add_option("--entry", options.entry, "how the kernel is entered: auto, linux or pvh")
-      ->type_name("HOW")
-      ->default_str("auto");
-  run.add_option(
-         "--disk", options.disks,
-         "path=FILE[,readonly=on][,cache=none|writeback|writethrough|directsync|unsafe]"
-         "[,aio=auto|io_uring|native|threads][,serial=TEXT][,queues=N][,iothreads=A+B|A:0+"
-         "3/B:1-2], "
-         "or nvme://ADDRESS/NAMESPACE[,readonly=on][,timeout=30s][,serial=TEXT][,queues=N]"
-         "[,iothreads=...] for a namespace of an NVMe controller bound to vfio-pci, "
-         "or nvme+user://SOCKET/NAMESPACE[,...] likewise for one that another process serves by "
-         "vfio-user, "
-         "or /dev/ng0n1[,readonly=on][,serial=TEXT][,queues=N][,iothreads=...] for one of a "
-         "controller that stays with the kernel, by io_uring passthrough, "
-         "or type=null,size=SIZE[,latency=TIME][,serial=TEXT][,queues=N][,iothreads=...] for "
-         "a disk that moves no bytes, each request taking TIME, such as 20us; repeatable")
-      ->type_name("KEYS")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  run.add_option("--vfio", options.assigned,
-                 "give the guest a PCI device of the host whole, one with MSI-X that is bound to "
-                 "vfio-pci, such as 0000:00:05.0; repeatable")
-      ->type_name("ADDRESS")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  run.add_option("--iothread", options.io_threads,
-                 "a thread for devices, and how it waits: [id=NAME][,poll=never|always|fixed|"
-                 "grow-shrink|weighted|cost][,max=32us][,grow=2][,shrink=2][,weight=3][,price=1.0]"
-                 "[,cpu-max=100%][,signal=early|batched][,waiter=auto|io_uring|epoll][,cpu=0-2+5]; "
-                 "repeatable; without it there is one with poll=cost")
-      ->type_name("KEYS")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  run.add_option("--cpu-affinity", options.cpu_affinity,
-                 "host CPUs on which vCPUs are kept, such as 0:2,1:3-4+6")
-      ->type_name("VCPU:CPUS,...");
-  run.add_option("--halt-poll", options.halt_poll,
-                 "how long KVM watches a vCPU that halts before it sleeps, such as 50us or 0; "
-                 "kernel: as kvm.ko is set")
-      ->type_name("TIME")
-      ->default_str("kernel");
-  run.add_option(
-         "--pit", options.pit,
-         "whether the guest has an interval timer (8254): on, off; auto: only where KVM has "
-         "no TSC deadline timer for guests")
-      ->type_name("MODE")
-      ->default_str("auto");
-  run.add_option("--stats", options.stats, "print what was counted at the end: table or json")
-      ->type_name("[FORMAT]")
-      ->expected(0, 1)
-      ->default_str("table");
-  run.add_option("--explain", options.explain,
-                 "print at the end why each --iothread looked, dozed or slept: text or json")
-      ->type_name("[FORMAT]")
-      ->expected(0, 1)
-      ->default_str("text");
-  run.add_option("--trace-latency", options.trace_latency,
-                 "stamp each disk request on its way, and write the newest 65536 of each queue at "
-                 "the end, for 'ringside report'")
-      ->type_name("FILE");
-  run.add_option("--poll-trace", options.poll_trace,
-                 "write the newest 262144 waits of each --iothread at the end; with poll=always "
-                 "they are exact, other policies estimate those that were slept")
-      ->type_name("FILE");
-  run.add_flag("--timing", options.timing, "print start-up time and resident memory at the end");
-  run.footer(std::string(kRunExamples) + kExitCodes);
-}
-
 void AddReportOptions(CLI::App& report, ReportOptions& options) {
   report.add_option("FILE", options.file, "what 'ringside run --trace-latency' wrote")
       ->required()
@@ -238,6 +156,13 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error, LogSink&
   return kExitBadInput;
 }
 
+// The text is long, and most runs do without.
+bool AsksForHelp(int argc, char** argv) {
+  return std::any_of(argv, argv + argc, [](const char* word) {
+    return std::string_view(word) == "--help" || std::string_view(word) == "-h";
+  });
+}
+
 // What is opened next would else become standard input, and be read as the console's.
 void OpenStandardDescriptors() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
@@ -258,18 +183,18 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   app.require_subcommand(1);
   app.footer(kExitCodes);
 
-  RunOptions options = {.command_line = "console=ttyS0 panic=-1",
-                                  .entry = "auto",
-                                  .cpus = "1",
-                                  .memory = "512M",
-                                  .serial = "stdio",
-                                  .halt_poll = "kernel",
-                                  .pit = "auto"};
+  RunOptions options;
   CLI::App* run = app.add_subcommand("run", "boot a kernel");
   AddRunOptions(*run, options);
+  if (AsksForHelp(argc, argv)) run->footer(KeysHelp() + kRunExamples + kExitCodes);
   ReportOptions report_options;
   CLI::App* report = app.add_subcommand("report", "say where disk requests spent their time");
   AddReportOptions(*report, report_options);
+  ConfigCommandOptions config_options;
+  CLI::App* config = app.add_subcommand("config", "print what a configuration can say");
+  config->add_flag("--schema", config_options.schema,
+                   "a JSON Schema of the file that 'ringside run --config' reads");
+  config->add_flag("--markdown", config_options.markdown, "all options, as docs/options.md");
   CLI::App* doctor = app.add_subcommand("doctor", "say whether this host can run guests");
 
   try {
@@ -281,6 +206,7 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   }
   if (doctor->parsed()) return DoctorCommand();
   if (report->parsed()) return ReportCommand(report_options, log);
+  if (config->parsed()) return ConfigCommand(config_options, log);
   return RunCommand(options, start_ns, log, lines, companion);
 }
 

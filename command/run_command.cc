@@ -5,21 +5,18 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <poll.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/size.h"
 #include "base/status.h"
-#include "command/cpu_affinity_option.h"
-#include "command/disk_option.h"
 #include "command/end_signals.h"
 #include "command/exit_codes.h"
-#include "command/iothread_option.h"
 #include "command/latency_file.h"
-#include "command/number_list.h"
 #include "command/poll_report.h"
-#include "command/serial_option.h"
+#include "command/run_config.h"
+#include "command/serial_port.h"
 #include "command/statistics_report.h"
 #include "command/terminal.h"
 #include "command/wait_file.h"
@@ -32,86 +29,6 @@ namespace {
 constexpr uint8_t kDetachKey = 0x1d;  // Ctrl-]
 // A kernel that says nothing for this long may be on a host that interprets ring 0.
 constexpr int kSilenceMs = 5000;
-
-absl::StatusOr<BootProtocol> ParseEntry(const std::string& text) {
-  if (text == "auto") return BootProtocol::kAuto;
-  if (text == "linux") return BootProtocol::kLinux;
-  if (text == "pvh") return BootProtocol::kPvh;
-  return BadInput("--entry '%s' is unknown; give auto, linux or pvh", text);
-}
-
-absl::StatusOr<uint32_t> ParseCpus(const std::string& text) {
-  if (const auto cpus = ParseNumber<uint32_t>(text)) return *cpus;
-  return BadInput("--cpus '%s' is not a whole number; give 1 to %d", text, Machine::kMaxCpus);
-}
-
-// Unset: the kernel's.
-absl::StatusOr<std::optional<absl::Duration>> ParseHaltPoll(const std::string& text) {
-  if (text == "kernel") return std::nullopt;
-  absl::Duration limit;
-  if (!absl::ParseDuration(absl::string_view(text.data(), text.size()), &limit)) {
-    return BadInput("--halt-poll '%s' is unknown; give a time such as 50us, or kernel", text);
-  }
-  return limit;
-}
-
-absl::StatusOr<Pit> ParsePit(const std::string& text) {
-  if (text == "auto") return Pit::kAuto;
-  if (text == "on") return Pit::kOn;
-  if (text == "off") return Pit::kOff;
-  return BadInput("--pit '%s' is unknown; give auto, on or off", text);
-}
-
-absl::Status CheckTrace(const TraceFormat& format, const std::string& path,
-                        const MachineConfig& config) {
-  if (path.empty() || !config.disks.empty()) return absl::OkStatus();
-  return BadInput("%s '%s' has nothing to trace; give a --disk", format.option, path);
-}
-
-absl::StatusOr<MachineConfig> MakeConfig(const RunOptions& options) {
-  MachineConfig config;
-  config.kernel = options.kernel;
-  config.initrd = options.initrd;
-  config.command_line = options.command_line;
-  RINGSIDE_ASSIGN_OR_RETURN(config.protocol, ParseEntry(options.entry));
-  RINGSIDE_ASSIGN_OR_RETURN(config.cpus, ParseCpus(options.cpus));
-  const absl::StatusOr<uint64_t> memory = ParseSize(options.memory);
-  if (!memory.ok()) return BadInput("--memory %s", Message(memory.status()));
-  config.memory = *memory;
-  for (const std::string& text : options.disks) {
-    RINGSIDE_ASSIGN_OR_RETURN(DiskConfig disk, ParseDisk(text));
-    disk.trace_latency = !options.trace_latency.empty();
-    config.disks.push_back(std::move(disk));
-  }
-  for (const std::string& address : options.assigned) {
-    config.assigned.push_back({.address = address});
-  }
-  for (const std::string& text : options.io_threads) {
-    RINGSIDE_ASSIGN_OR_RETURN(config.io_threads.emplace_back(), ParseIoThread(text));
-  }
-  if (!options.poll_trace.empty()) {
-    if (config.io_threads.empty()) config.io_threads.emplace_back();
-    for (IoThreadConfig& io_thread : config.io_threads) io_thread.tuning.trace_waits = true;
-  }
-  if (!options.cpu_affinity.empty()) {
-    RINGSIDE_ASSIGN_OR_RETURN(config.vcpu_cpus,
-                              ParseCpuAffinity(options.cpu_affinity, config.cpus));
-  }
-  RINGSIDE_ASSIGN_OR_RETURN(config.halt_poll, ParseHaltPoll(options.halt_poll));
-  RINGSIDE_ASSIGN_OR_RETURN(config.pit, ParsePit(options.pit));
-  RINGSIDE_RETURN_IF_ERROR(CheckTrace(kLatencyFile, options.trace_latency, config));
-  RINGSIDE_RETURN_IF_ERROR(CheckTrace(kWaitFile, options.poll_trace, config));
-  if (!options.explain.empty() && options.explain != "text" && options.explain != "json") {
-    return BadInput("--explain '%s' is unknown; give text or json", options.explain);
-  }
-  if (!options.explain.empty() && config.disks.empty()) {
-    return BadInput("--explain has no I/O thread to explain; give a --disk");
-  }
-  if (!options.stats.empty() && options.stats != "table" && options.stats != "json") {
-    return BadInput("--stats '%s' is unknown; give table or json", options.stats);
-  }
-  return config;
-}
 
 // The files that this run fills at its end: those that are asked for.
 struct TraceFiles {
@@ -132,7 +49,7 @@ absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options) {
 }
 
 // What the guest says is written into none of the files that it runs from.
-absl::Status CheckSerial(const SerialOption& serial, const MachineConfig& config,
+absl::Status CheckSerial(const SerialPort& serial, const MachineConfig& config,
                          const TraceFiles& traces) {
   RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the kernel", config.kernel));
   RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the initrd", config.initrd));
@@ -264,14 +181,25 @@ int Fail(const absl::Status& status, LogSink& log) {
   return ExitCodeOf(status);
 }
 
+int PrintConfig(const MachineOptions& options, LogSink& log) {
+  const absl::StatusOr<Json> json = PrintOptions(options);
+  if (!json.ok()) return Fail(json.status(), log);
+  std::cout << json->dump(2) << std::endl;
+  if (std::cout) return kExitOk;
+  log.Log(Severity::kError, "--print-config cannot write to stdout");
+  return kExitFailure;
+}
+
 }  // namespace
 
 int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineWriter& errors,
                RunCompanion* companion) {
   const Logger log(&sink);
-  absl::StatusOr<MachineConfig> config = MakeConfig(options);
-  if (!config.ok()) return Fail(config.status(), sink);
-  absl::StatusOr<SerialOption> serial = OpenSerial(options.serial);
+  absl::StatusOr<MachineOptions> machine_options = MakeMachineOptions(options);
+  if (!machine_options.ok()) return Fail(machine_options.status(), sink);
+  if (options.print_config) return PrintConfig(*machine_options, sink);
+  MachineConfig* const config = &machine_options->machine;
+  absl::StatusOr<SerialPort> serial = OpenSerial(machine_options->serial);
   if (!serial.ok()) return Fail(serial.status(), sink);
   absl::StatusOr<TraceFiles> traces = OpenTraces(options);
   if (!traces.ok()) return Fail(traces.status(), sink);

@@ -1,38 +1,14 @@
 // `ringside run`: builds a machine from options, runs it on this terminal, and turns its end into
-// an exit code.
+// an exit code. With --print-config it prints the options instead.
 #pragma once
-
-#include <string>
-#include <vector>
 
 #include "base/log.h"
 #include "command/line_writer.h"
+#include "command/run_options.h"
 
 namespace ringside {
 
 class Machine;
-
-// As given on the command line.
-struct RunOptions {
-  std::string kernel;
-  std::string initrd;
-  std::string command_line;
-  std::string entry;  // auto, linux or pvh
-  std::string cpus;
-  std::string memory;  // a size
-  std::string serial;  // stdio, file=PATH[,...] or none
-  std::vector<std::string> disks;
-  std::vector<std::string> assigned;  // addresses
-  std::vector<std::string> io_threads;
-  std::string cpu_affinity;   // empty: none
-  std::string halt_poll;      // a time, or kernel
-  std::string pit;            // auto, on or off
-  std::string stats;          // empty, table or json
-  std::string explain;        // empty, text or json
-  std::string trace_latency;  // a file; empty: no trace
-  std::string poll_trace;     // likewise
-  bool timing = false;
-};
 
 // Somebody who does things to the machine while `ringside run` runs it.
 class RunCompanion {

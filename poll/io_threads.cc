@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
 #include "base/affinity.h"
 #include "base/nearest.h"
@@ -10,36 +9,6 @@
 
 namespace ringside {
 namespace {
-
-absl::Status CheckSpelling(const std::string& name) {
-  const bool plain = std::ranges::all_of(name, [](unsigned char c) {
-    return std::isalnum(c) != 0 || c == '.' || c == '-' || c == '_';
-  });
-  if (plain) return absl::OkStatus();
-  return BadInput("I/O thread '%s': give a name of letters, digits, '.', '-' and '_'", name);
-}
-
-absl::Status CheckPoll(const std::string& name, const PollConfig& poll) {
-  if (poll.max_ns < 0)
-    return BadInput("I/O thread '%s': it cannot poll for %d ns", name, poll.max_ns);
-  if (poll.grow < 2) {
-    return BadInput("I/O thread '%s': a limit that grows by %d does not grow; give 2 or more", name,
-                    poll.grow);
-  }
-  if (poll.weight > kMaxPollWeight) {
-    return BadInput("I/O thread '%s': a weight of %d cannot be; give 0 to %d", name, poll.weight,
-                    kMaxPollWeight);
-  }
-  if (!(poll.price > 0 && poll.price <= kMaxPollPrice)) {
-    return BadInput("I/O thread '%s': CPU time cannot be worth %g; give more than 0, up to %g",
-                    name, poll.price, kMaxPollPrice);
-  }
-  if (!(poll.cpu_max > 0 && poll.cpu_max <= 1)) {
-    return BadInput("I/O thread '%s': polling cannot take %g of a CPU; give more than 0, up to 1",
-                    name, poll.cpu_max);
-  }
-  return absl::OkStatus();
-}
 
 // `then`: what is to be done about it.
 absl::Status AwaitTurn(const std::string& name, const Event& turn, Deadline deadline,
@@ -89,7 +58,7 @@ absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
   std::unique_ptr<IoThreads> threads(new IoThreads);
   const MutexLock lock(threads->mutex_);
   if (configs.size() > kMax) {
-    return BadInput("%d I/O threads cannot be; a machine takes %d", configs.size(), kMax);
+    return BadInput("iothreads: there are %d, and a machine has at most %d", configs.size(), kMax);
   }
   const IoThreadConfig usual;
   for (IoThreadConfig config : configs.empty() ? std::span(&usual, 1) : configs) {
@@ -111,11 +80,9 @@ std::string IoThreads::FreeName(std::span<const IoThreadConfig> configs) const {
 
 absl::Status IoThreads::Check(const IoThreadConfig& config) const {
   const std::string& name = config.name;
-  RINGSIDE_RETURN_IF_ERROR(CheckSpelling(name));
   if (IndexOf(name).ok()) {
     return BadInput("two I/O threads are called '%s'; give each a name of its own", name);
   }
-  RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, config.tuning.poll));
   if (config.tuning.trace_waits && config.tuning.poll.kind == PollKind::kNever) {
     return BadInput(
         "I/O thread '%s' with poll=never does not measure its waits, which are to be traced; give "
@@ -252,7 +219,6 @@ absl::Status IoThreads::SetPoll(const std::string& name, const PollConfig& poll,
   {
     const MutexLock lock(mutex_);
     RINGSIDE_ASSIGN_OR_RETURN(const size_t index, IndexOf(name));
-    RINGSIDE_RETURN_IF_ERROR(CheckPoll(name, poll));
     threads_[index].config.tuning.poll = poll;
     IoThread* const io_thread = threads_[index].io_thread.get();
     if (io_thread == nullptr) return absl::OkStatus();

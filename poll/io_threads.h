@@ -23,6 +23,7 @@ namespace ringside {
 inline constexpr uint32_t kMaxPollWeight = 63;
 inline constexpr double kMaxPollPrice = 1000;
 
+// Whoever makes threads of it has checked its ranges (vmm/io_thread_options.h).
 struct IoThreadConfig {
   // What it sleeps in. kAuto: an io_uring, or epoll where that cannot be had: see
   // IoThreads::uring_status.
@@ -43,7 +44,8 @@ class IoThreads {
   static constexpr size_t kMax = 64;
   using Handle = std::shared_ptr<IoThread>;
 
-  // Checks and names them, and starts none. Of none given one is made.
+  // Names them, sees that no two have one name and that their CPUs are there, and starts none. Of
+  // none given one is made.
   static absl::StatusOr<std::unique_ptr<IoThreads>> Create(std::span<const IoThreadConfig> configs);
   // Once. On an error none is left.
   absl::Status Start();

@@ -64,12 +64,16 @@ std::string BarSizes(const PciFunction& function) {
 
 }  // namespace
 
+std::string AssignedId(const AssignedConfig& config, size_t index) {
+  return config.id.empty() ? absl::StrFormat("vfio%d", index) : config.id;
+}
+
 absl::Status AssignedDevices::Check(std::span<const AssignedConfig> configs,
                                     std::span<const DiskConfig> disks) {
   std::set<std::string> addresses;
   for (const AssignedConfig& config : configs) {
     if (!addresses.insert(config.address).second) {
-      return BadInput("PCI device '%s' is to be assigned twice; a guest has it once",
+      return BadInput("PCI device '%s' is passed through twice: a guest has it once",
                       config.address);
     }
   }
@@ -78,8 +82,9 @@ absl::Status AssignedDevices::Check(std::span<const AssignedConfig> configs,
     for (const std::string& address : disk.pci_devices) {
       if (!addresses.contains(address)) continue;
       return BadInput(
-          "PCI device '%s' cannot be assigned and be disk%d too (%s); its namespaces go with it",
-          address, i, disk.name);
+          "PCI device '%s' cannot be passed through and be %s too (%s): its namespaces go "
+          "with it",
+          address, DiskId(disks[i], i), disk.name);
     }
   }
   return absl::OkStatus();
@@ -87,6 +92,7 @@ absl::Status AssignedDevices::Check(std::span<const AssignedConfig> configs,
 
 absl::Status AssignedDevices::Open(std::span<const AssignedConfig> configs) {
   for (const AssignedConfig& config : configs) {
+    ids_.push_back(AssignedId(config, ids_.size()));
     RINGSIDE_ASSIGN_OR_RETURN(opened_.emplace_back(), OpenAssigned(config));
   }
   return absl::OkStatus();
@@ -125,10 +131,12 @@ void AssignedDevices::Stop() {
 }
 
 void AssignedDevices::Collect(MachineStatistics& statistics) const {
-  for (const auto& function : functions_) {
-    statistics.assigned.push_back({.address = function->device().name(),
-                                   .vectors = function->most_vectors(),
-                                   .register_exits = function->exits()});
+  for (size_t i = 0; i < functions_.size(); ++i) {
+    AssignedFunction& function = *functions_[i];
+    statistics.assigned.push_back({.id = ids_[i],
+                                   .address = function.device().name(),
+                                   .vectors = function.most_vectors(),
+                                   .register_exits = function.exits()});
   }
 }
 

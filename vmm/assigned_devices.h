@@ -23,9 +23,13 @@ namespace ringside {
 
 struct AssignedConfig {
   std::string address;  // such as "0000:00:05.0"
+  std::string id;       // as DiskConfig::id; empty: "vfio0", "vfio1", ... by its place
   // Opens it; unset: by the kernel's VFIO.
   std::function<absl::StatusOr<std::unique_ptr<PciDevice>>()> open;
 };
+
+// Of the device in this place, which may not have been given one.
+std::string AssignedId(const AssignedConfig& config, size_t index);
 
 class AssignedDevices {
  public:
@@ -50,6 +54,7 @@ class AssignedDevices {
 
  private:
   const Logger log_;
+  std::vector<std::string> ids_;
   std::vector<std::unique_ptr<PciDevice>> opened_;  // until Plug
   std::vector<std::unique_ptr<AssignedFunction>> functions_;
 };

@@ -12,36 +12,23 @@ namespace {
 // What the bus has room for, beside the host bridge and the entropy device.
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
 
-absl::Status CheckSerial(const std::string& serial) {
-  const bool printable =
-      std::ranges::all_of(serial, [](unsigned char c) { return c >= 0x20 && c < 0x7f; });
-  if (serial.size() <= kBlkIdSize && printable) return absl::OkStatus();
-  return BadInput("serial '%s' cannot be; give at most %d printable ASCII characters", serial,
-                  kBlkIdSize);
-}
-
-absl::Status CheckQueues(uint16_t queues) {
-  if (queues <= VirtioBlk::kMaxQueues) return absl::OkStatus();
-  return BadInput("%d queues cannot be; give 1 to %d", queues, VirtioBlk::kMaxQueues);
-}
-
-std::string DiskName(size_t index) {
-  return absl::StrFormat("disk%d", index);
-}
-
 }  // namespace
+
+std::string DiskId(const DiskConfig& config, size_t index) {
+  return config.id.empty() ? absl::StrFormat("disk%d", index) : config.id;
+}
 
 absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> configs,
                                                    const IoThreads& io_threads, uint32_t cpus,
                                                    Logger log) {
   std::unique_ptr<Disks> disks(new Disks(log));
   if (configs.size() > kMaxDisks) {
-    return BadInput("%d disks cannot be; a machine takes %d", configs.size(), kMaxDisks);
+    return BadInput("disks: there are %d, and a machine has at most %d", configs.size(), kMaxDisks);
   }
   NvmeControllers controllers(log);
   const BlockContext context = {.log = log, .nvme = controllers};
   for (size_t i = 0; i < configs.size(); ++i) {
-    RINGSIDE_RETURN_IF_ERROR(configs[i].backend.Announce(DiskName(i), context));
+    RINGSIDE_RETURN_IF_ERROR(configs[i].backend.Announce(DiskId(configs[i], i), context));
   }
   for (const DiskConfig& config : configs) {
     RINGSIDE_RETURN_IF_ERROR(disks->Add(config, io_threads, cpus, context));
@@ -51,8 +38,6 @@ absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> c
 
 absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, uint32_t cpus,
                         const BlockContext& context) {
-  RINGSIDE_RETURN_IF_ERROR(CheckSerial(config.serial));
-  RINGSIDE_RETURN_IF_ERROR(CheckQueues(config.queues));
   const size_t index = disks_.size();
   const auto queue_per_cpu =
       static_cast<uint16_t>(std::clamp<uint32_t>(cpus, 1, VirtioBlk::kMaxQueues));
@@ -66,7 +51,7 @@ absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, u
   }
   RINGSIDE_ASSIGN_OR_RETURN(auto device, config.backend.Open(context));
   disks_.push_back({.config = config,
-                    .name = DiskName(index),
+                    .id = DiskId(config, index),
                     .backend = std::move(backend),
                     .device = std::move(device),
                     .io_threads = *std::move(mapped)});
@@ -99,9 +84,10 @@ absl::Status Disks::MapMemory(const GuestMemory& memory) {
 absl::Status Disks::Plug(const DeviceContext& context, GuestDevices& devices) const {
   for (const Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
-    const VirtioBlkConfig blk = {.serial = config.serial.empty() ? disk.name : config.serial,
-                                 .queues = static_cast<uint16_t>(disk.io_threads.size()),
-                                 .trace_latency = config.trace_latency};
+    const VirtioBlkConfig blk = {
+        .serial = config.serial.empty() ? disk.id.substr(0, kBlkIdSize) : config.serial,
+        .queues = static_cast<uint16_t>(disk.io_threads.size()),
+        .trace_latency = config.trace_latency};
     std::vector<IoThread*> io_threads;
     for (const std::string& name : disk.io_threads) {
       absl::StatusOr<IoThreads::Handle> io_thread = context.io_threads.Find(name);
@@ -110,7 +96,7 @@ absl::Status Disks::Plug(const DeviceContext& context, GuestDevices& devices) co
       io_threads.push_back(io_thread->get());
     }
     RINGSIDE_RETURN_IF_ERROR(
-        devices.Plug(disk.name, disk.backend.name, kDiskSlot,
+        devices.Plug(disk.id, disk.backend.name, kDiskSlot,
                      std::make_unique<VirtioBlk>(*disk.device, context.memory, io_threads, blk)));
   }
   return absl::OkStatus();
@@ -123,11 +109,12 @@ void Disks::EndSoon() {
 void Disks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {
   for (const Disk& disk : disks_) {
     BlockStatistics device = disk.device->Statistics();
-    statistics.disks.push_back({.path = disk.backend.name,
+    statistics.disks.push_back({.id = disk.id,
+                                .path = disk.backend.name,
                                 .cache = std::move(device.cache),
                                 .engine = std::move(device.engine),
                                 .counters = std::move(device.counters),
-                                .queues = queues.Statistics(disk.name)});
+                                .queues = queues.Statistics(disk.id)});
   }
 }
 

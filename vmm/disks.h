@@ -27,14 +27,20 @@
 namespace ringside {
 
 struct DiskConfig {
-  BlockBackend backend;        // where the bytes are: a FileConfig, a NullConfig, ...
-  std::string serial;          // what the guest sees; empty: "disk0", "disk1", ...
+  BlockBackend backend;  // where the bytes are: a FileConfig, a NullConfig, ...
+  // For MoveQueue, statistics and messages: letters, digits, '.', '-' and '_', and no other
+  // device's.
+  std::string id;              // empty: "disk0", "disk1", ... by its place
+  std::string serial;          // what the guest sees; empty: the id's first kBlkIdSize characters
   uint16_t queues = 0;         // 0: as many as vCPUs, at most VirtioBlk::kMaxQueues
   bool trace_latency = false;  // for Machine::Latencies
   // Empty: one thread has all queues, since it batches and polls a disk best as a whole; disks take
   // the threads in turn.
   std::vector<QueueShare> shares;
 };
+
+// Of the disk in this place, which may not have been given one.
+std::string DiskId(const DiskConfig& config, size_t index);
 
 class Disks {
  public:
@@ -58,7 +64,7 @@ class Disks {
  private:
   struct Disk {
     DiskConfig config;
-    std::string name;
+    std::string id;
     BackendDescription backend;
     std::unique_ptr<BlockDevice> device;
     std::vector<std::string> io_threads;  // by queue, at first

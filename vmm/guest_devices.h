@@ -38,6 +38,9 @@ struct DevicesState {
   bool operator==(const DevicesState&) const = default;
 };
 
+// Of the entropy device, which each machine has.
+inline constexpr char kRngId[] = "rng";
+
 class GuestDevices {
  public:
   struct Function {

@@ -6,51 +6,43 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "base/affinity.h"
-#include "base/pages.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "boot/acpi.h"
 #include "boot/boot_cpu.h"
 #include "devices/virtio_rng.h"
 #include "kvm/cpuid.h"
+#include "vmm/io_thread_options.h"
+#include "vmm/options.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {
 namespace {
 
-constexpr absl::Duration kMaxHaltPoll = absl::Seconds(1);
 constexpr absl::Duration kConsolePatience = absl::Seconds(1);
 constexpr absl::Duration kFlushLimit = absl::Seconds(2);  // that included
 
-absl::Status CheckCpus(uint32_t cpus, const Kvm& kvm) {
-  const auto most = std::min<uint32_t>(Machine::kMaxCpus, static_cast<uint32_t>(kvm.max_vcpus()));
-  if (cpus < 1 || cpus > most) {
-    return BadInput("%d vCPUs cannot be had; this host and machine take 1 to %d", cpus, most);
-  }
-  return absl::OkStatus();
+// What options cannot know (vmm/options.h): the host's limits.
+absl::Status CheckHostVcpus(uint32_t cpus, const Kvm& kvm) {
+  const auto most = static_cast<uint32_t>(kvm.max_vcpus());
+  if (cpus <= most) return absl::OkStatus();
+  return BadInput("%d vCPUs are more than this host's KVM has: give 1 to %d", cpus, most);
 }
 
-absl::Status CheckMemory(uint64_t bytes) {
-  if (bytes < kMinMemory) {
-    return BadInput("%s of memory is too small; the least is %s", FormatSize(bytes),
-                    FormatSize(kMinMemory));
-  }
-  if (bytes % kPageSize != 0) {
-    return BadInput("%d bytes of memory are not whole pages of %d bytes", bytes, kPageSize);
-  }
+absl::Status CheckHostMemory(uint64_t bytes) {
   struct sysinfo host;
   if (sysinfo(&host) != 0) return absl::OkStatus();
   const uint64_t has = (uint64_t{host.totalram} + host.totalswap) * host.mem_unit;
-  if (bytes > std::min(has, kMaxMemory)) {
-    return BadInput("%s of memory is more than this host has (%s with swap)", FormatSize(bytes),
-                    FormatSize(has));
+  if (bytes > has) {
+    return BadInput("%s of memory is more than this host has (%s with swap): give less",
+                    FormatSize(bytes), FormatSize(has));
   }
   return absl::OkStatus();
 }
 
 absl::Status CheckAffinity(const MachineConfig& config) {
   if (config.vcpu_cpus.size() > config.cpus) {
-    return BadInput("vCPU %d cannot be kept on CPUs of the host; there are %d vCPUs",
+    return BadInput("cpu-affinity names vCPU %d, which is not there: the %d vCPUs count from 0",
                     config.vcpu_cpus.size() - 1, config.cpus);
   }
   for (size_t id = 0; id < config.vcpu_cpus.size(); ++id) {
@@ -59,12 +51,6 @@ absl::Status CheckAffinity(const MachineConfig& config) {
     }
   }
   return absl::OkStatus();
-}
-
-absl::Status CheckHaltPoll(std::optional<absl::Duration> limit) {
-  if (!limit || (*limit >= absl::ZeroDuration() && *limit <= kMaxHaltPoll)) return absl::OkStatus();
-  return BadInput("a halted vCPU cannot be polled for %s; give 0 to %s",
-                  absl::FormatDuration(*limit), absl::FormatDuration(kMaxHaltPoll));
 }
 
 // Linux does without on this machine. There are four things for which it would use the PIT (files
@@ -91,6 +77,7 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Machine>> Machine::Create(const MachineConfig& config) {
+  RINGSIDE_RETURN_IF_ERROR(CheckOptions(config));
   RINGSIDE_ASSIGN_OR_RETURN(EventFd end_event, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd serial_interrupt, EventFd::Create());
   // Files first: a wrong path should not cost the making and unmaking of a virtual machine.
@@ -124,7 +111,6 @@ Machine::~Machine() {
 
 absl::Status Machine::Build() {
   RINGSIDE_RETURN_IF_ERROR(CheckAffinity(config_));
-  RINGSIDE_RETURN_IF_ERROR(CheckHaltPoll(config_.halt_poll));
   RINGSIDE_RETURN_IF_ERROR(AssignedDevices::Check(config_.assigned, config_.disks));
   RINGSIDE_RETURN_IF_ERROR(assigned_.Open(config_.assigned));
   RINGSIDE_ASSIGN_OR_RETURN(io_threads_, IoThreads::Create(config_.io_threads));
@@ -140,8 +126,8 @@ absl::Status Machine::Build() {
   queues_ = std::make_unique<DeviceQueues>(*io_threads_);
 
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
-  RINGSIDE_RETURN_IF_ERROR(CheckCpus(config_.cpus, kvm));
-  RINGSIDE_RETURN_IF_ERROR(CheckMemory(config_.memory));
+  RINGSIDE_RETURN_IF_ERROR(CheckHostVcpus(config_.cpus, kvm));
+  RINGSIDE_RETURN_IF_ERROR(CheckHostMemory(config_.memory));
   RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_.memory));
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
@@ -193,7 +179,7 @@ absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::MakeDevices() {
   }
   // On the console's thread: nobody waits for randomness for long.
   RINGSIDE_RETURN_IF_ERROR(
-      devices->Plug("rng", "", kRngSlot, std::make_unique<VirtioRng>(*memory_, *io_thread_)));
+      devices->Plug(kRngId, "", kRngSlot, std::make_unique<VirtioRng>(*memory_, *io_thread_)));
   return devices;
 }
 
@@ -335,6 +321,19 @@ void Machine::FlushConsole() {
   }
 }
 
+absl::StatusOr<std::string> Machine::AddIoThread(const IoThreadConfig& config) {
+  RINGSIDE_RETURN_IF_ERROR(
+      CheckIoThread(absl::StrFormat("I/O thread '%s': ", config.name), config));
+  return io_threads_->Add(config);
+}
+
+absl::Status Machine::SetPoll(const std::string& io_thread, const PollConfig& poll,
+                              absl::Duration patience) {
+  RINGSIDE_RETURN_IF_ERROR(
+      CheckIoThread(absl::StrFormat("I/O thread '%s': ", io_thread), {.tuning = {.poll = poll}}));
+  return io_threads_->SetPoll(io_thread, poll, patience);
+}
+
 MachineStatistics Machine::Statistics() {
   MachineStatistics statistics;
   statistics.console = console_->statistics();
@@ -342,7 +341,7 @@ MachineStatistics Machine::Statistics() {
   for (const DeviceConfig& device : config_.devices) {
     statistics.devices.push_back({device.name, queues_->Statistics(device.name)});
   }
-  statistics.devices.push_back({"rng", queues_->Statistics("rng")});
+  statistics.devices.push_back({kRngId, queues_->Statistics(kRngId)});
   statistics.io_threads = io_threads_->Statistics();
   assigned_.Collect(statistics);
   for (const auto& vcpu : vcpus_) statistics.vcpus.push_back(vcpu->statistics());

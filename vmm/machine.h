@@ -56,7 +56,7 @@ namespace ringside {
 // A virtio device of the embedder's own. The queues of one that is a QueuedDevice are moved,
 // counted and traced as those of disks are.
 struct DeviceConfig {
-  std::string name;  // in logs, and for MoveQueue
+  std::string name;  // its id, as DiskConfig::id; also in logs
   // Called by Machine::Create, and by each Machine::RestoreDevices, on its caller's thread: there
   // the former device still lives, and the new one goes unused if the state is refused. So it takes
   // nothing that only one can have, and makes a device of the same kind with as many queues each
@@ -73,12 +73,13 @@ enum class Pit {
   kOff,
 };
 
+// The ranges of numbers, sizes and times are those of the options: vmm/options.h, docs/options.md.
 struct MachineConfig {
   std::string kernel;  // path of a bzImage or an ELF file
   std::string initrd;  // path; empty: none
   std::string command_line = "console=ttyS0 panic=-1";
   BootProtocol protocol = BootProtocol::kAuto;
-  uint32_t cpus = 1;            // 1 to kMaxCpus
+  uint32_t cpus = 1;
   uint64_t memory = 512 << 20;  // bytes, whole pages
   ConsoleConfig console;        // COM1; `detached` defaults to Machine::Stop
   std::vector<DiskConfig> disks;
@@ -87,7 +88,7 @@ struct MachineConfig {
   // By vCPU, the host's CPUs its thread may run on; empty, or not there: any.
   std::vector<std::vector<int>> vcpu_cpus;
   // How long KVM looks for a reason to go on before it lets a vCPU sleep; unset: as the kernel is
-  // set. Up to a second.
+  // set.
   std::optional<absl::Duration> halt_poll;
   Pit pit = Pit::kAuto;
   std::vector<DeviceConfig> devices;
@@ -155,21 +156,19 @@ class Machine {
   // Becomes readable when the machine has ended, for event loops; do not read it.
   const EventFd& end_event() const { return end_event_; }
 
-  // Has another I/O thread serve a queue of a device ("disk0", "rng", or DeviceConfig::name), in
-  // the middle of I/O, too; nothing is lost or done twice. Waits until the parts that are under way
-  // are done, however long the storage takes, and for other moves of the same device. A large
-  // request of which a part was done begins anew on the other thread, so who moves a queue all the
-  // time keeps it from its end. On an error the queue stays where it was: NotFound and
-  // InvalidArgument name what there is not; others say why the thread cannot serve it.
+  // Has another I/O thread serve a queue of a device by its id ("disk0", DiskConfig::id, "rng",
+  // DeviceConfig::name), in the middle of I/O, too; nothing is lost or done twice. Waits until the
+  // parts that are under way are done, however long the storage takes, and for other moves of the
+  // same device. A large request of which a part was done begins anew on the other thread, so who
+  // moves a queue all the time keeps it from its end. On an error the queue stays where it was:
+  // NotFound and InvalidArgument name what there is not; others say why the thread cannot serve it.
   // DeadlineExceeded: it has not moved yet; the text says whether it will.
   absl::Status MoveQueue(const std::string& device, uint16_t queue, const std::string& io_thread,
                          absl::Duration patience = absl::InfiniteDuration()) {
     return queues_->Move(device, queue, io_thread, patience);
   }
   // Starts one more I/O thread, and returns its name.
-  absl::StatusOr<std::string> AddIoThread(const IoThreadConfig& config) {
-    return io_threads_->Add(config);
-  }
+  absl::StatusOr<std::string> AddIoThread(const IoThreadConfig& config);
   // Ends one. FailedPrecondition while it serves a queue.
   // Waits until no queue is being moved; DeadlineExceeded: one still is.
   absl::Status RemoveIoThread(const std::string& name,
@@ -179,9 +178,7 @@ class Machine {
   // Changes how an I/O thread waits. Holds when this returns; waits for the thread's next turn.
   // DeadlineExceeded: storage or a server holds the thread; it holds when that has come back.
   absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll,
-                       absl::Duration patience = absl::InfiniteDuration()) {
-    return io_threads_->SetPoll(io_thread, poll, patience);
-  }
+                       absl::Duration patience = absl::InfiniteDuration());
 
   // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.
   int64_t first_run_ns() const;

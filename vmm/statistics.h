@@ -30,6 +30,7 @@ struct QueueStatistics {
 };
 
 struct DiskStatistics {
+  std::string id;    // "disk0", or DiskConfig::id
   std::string path;  // or "null", "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1"
   std::string cache;
   std::string engine;  // empty: the guest never used the disk
@@ -39,7 +40,7 @@ struct DiskStatistics {
 
 // When the newest requests of a queue passed which point (devices/latency_trace.h).
 struct QueueLatencies {
-  std::string disk;  // "disk0", ...
+  std::string disk;  // its id
   std::string path;
   uint16_t queue = 0;
   uint64_t overwritten = 0;            // older requests whose records were not kept
@@ -48,6 +49,7 @@ struct QueueLatencies {
 
 // A PCI device that the guest has whole: what Ringside sees of it.
 struct AssignedStatistics {
+  std::string id;  // "vfio0", or AssignedConfig::id
   std::string address;
   uint32_t vectors = 0;         // enabled at the same time, at most
   uint64_t register_exits = 0;  // accesses to its registers that left the guest

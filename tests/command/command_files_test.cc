@@ -68,9 +68,9 @@ TEST_F(CommandFilesTest, TheConsolesIsNoneThatTheGuestRunsFrom) {
 
 TEST_F(CommandFilesTest, AKeyIsGivenOnce) {
   ExpectRefused({"--serial", "file=" + Path("a") + ",file=" + Path("b")},
-                "--serial has 'file=' twice; give it once");
+                "--serial has 'file=' twice: give it once");
   EXPECT_FALSE(std::filesystem::exists(Path("b")));
-  ExpectDiskRefused("type=null,size=1M,size=2M", "--disk has 'size=' twice; give it once");
+  ExpectDiskRefused("type=null,size=1M,size=2M", "--disk has 'size=' twice: give it once");
 }
 
 // Opening one would wait for its reader.

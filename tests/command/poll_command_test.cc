@@ -110,7 +110,8 @@ TEST_F(PollCommandTest, TracesTheWaitsOfEveryThread) {
 
 TEST_F(PollCommandTest, RefusesAPollTraceThatCannotBe) {
   const std::string disk = "path=" + MakeDisk("disk", kMiB);
-  ExpectRefused({"--poll-trace", Path("waits")}, "has nothing to trace; give a --disk");
+  ExpectRefused({"--poll-trace", Path("waits")},
+                "--poll-trace is about disks, and there is none: give a --disk");
   ExpectRefused({"--disk", disk, "--poll-trace", Path("disk")},
                 "--poll-trace '" + Path("disk") + "' holds something else, which would be lost");
   ExpectRefused({"--disk", disk, "--poll-trace", "/nonexistent/waits"},
@@ -165,8 +166,8 @@ TEST_F(PollCommandTest, ExplainsWhyThreadsWaitedAsTheyDid) {
 }
 
 TEST_F(PollCommandTest, RefusesAnExplanationThatCannotBe) {
-  ExpectRefused({"--explain"}, "--explain has no I/O thread to explain; give a --disk");
-  ExpectRefused({"--explain=yaml"}, "--explain 'yaml' is unknown; give text or json");
+  ExpectRefused({"--explain"}, "--explain is about disks, and there is none: give a --disk");
+  ExpectRefused({"--explain=yaml"}, "--explain 'yaml' is unknown: give text or json");
 }
 
 }  // namespace

@@ -280,8 +280,8 @@ group_assign_misuse() {
     refused "'$no_msix' has no MSI-X" -- $no_msix
 
     give vfio-pci || fail "the controller does not take vfio-pci"
-    refused "'$nvme' is to be assigned twice" -- $nvme $nvme
-    refused "'$nvme' cannot be assigned and be disk0 too" "nvme://$nvme/2" -- nvme://$nvme/2 $nvme
+    refused "'$nvme' is passed through twice" -- $nvme $nvme
+    refused "'$nvme' cannot be passed through and be disk0 too" "nvme://$nvme/2" -- nvme://$nvme/2 $nvme
     chmod 666 /dev/kvm
     as='/usr/bin/setpriv --reuid 1000 --regid 1000 --clear-groups'
     refused "cannot open '$group_file'" "'chown USER $group_file'" -- $nvme

@@ -220,14 +220,20 @@ TEST_F(IoThreadsMachineTest, AMachineMayEndWhileQueuesMove) {
 
 TEST_F(IoThreadsMachineTest, MovingAndPollingSayWhatThereIsNot) {
   MachineConfig config = Config("end=poweroff");
-  config.disks = {{.backend = NullConfig{.size = kMiB}}};
+  config.disks = {{.backend = NullConfig{.size = kMiB}, .id = "root"}};
   const auto machine = Begin(config);
-  EXPECT_EQ(Message(machine->MoveQueue("disk1", 0, "a")),
-            "device 'disk1' is unknown, or has no queues to move; did you mean 'disk0'?");
-  EXPECT_EQ(Message(machine->MoveQueue("disk0", 3, "a")), "disk0 has no queue 3; it has 0 to 0");
-  EXPECT_EQ(Message(machine->MoveQueue("disk0", 0, "c")),
+  EXPECT_EQ(machine->Statistics().disks[0].id, "root");
+  EXPECT_TRUE(machine->MoveQueue("root", 0, "b").ok());
+  EXPECT_EQ(Message(machine->MoveQueue("disk0", 0, "a")),
+            "device 'disk0' is unknown, or has no queues to move; did you mean 'root'?");
+  EXPECT_EQ(Message(machine->MoveQueue("root", 3, "a")), "root has no queue 3; it has 0 to 0");
+  EXPECT_EQ(Message(machine->MoveQueue("root", 0, "c")),
             "I/O thread 'c' is unknown; did you mean 'a'?");
   EXPECT_EQ(Message(machine->SetPoll("c", {})), "I/O thread 'c' is unknown; did you mean 'a'?");
+  EXPECT_EQ(Message(machine->SetPoll("a", {.weight = 64})),
+            "I/O thread 'a': weight=64 is out of range: give 0 to 63");
+  EXPECT_EQ(Message(machine->AddIoThread({.name = "d", .tuning = {.poll = {.grow = 1}}}).status()),
+            "I/O thread 'd': grow=1 is out of range: give 2 to 1000");
   EndWell(*machine);
 }
 
@@ -331,7 +337,7 @@ TEST_F(IoThreadsMachineTest, HaltPollingMayBeSetForOneMachine) {
   }
   MachineConfig config = Config("end=poweroff");
   config.halt_poll = absl::Seconds(2);
-  EXPECT_EQ(ErrorOf(config), "a halted vCPU cannot be polled for 2s; give 0 to 1s");
+  EXPECT_EQ(ErrorOf(config), "halt-poll='2s' is out of range: give 0 to 1s, or kernel");
 }
 
 TEST_F(IoThreadsMachineTest, BadConfigurationsSayWhatToMend) {
@@ -342,7 +348,7 @@ TEST_F(IoThreadsMachineTest, BadConfigurationsSayWhatToMend) {
             "disk '" + image_.path() + "': I/O thread 'a' cannot have queue 1; there are 0 to 0");
   config.disks[0].shares.clear();
   config.vcpu_cpus = {{}, {}};
-  EXPECT_THAT(ErrorOf(config), HasSubstr("vCPU 1 cannot be kept on CPUs of the host"));
+  EXPECT_THAT(ErrorOf(config), HasSubstr("cpu-affinity names vCPU 1, which is not there"));
   config.vcpu_cpus = {{9000}};
   EXPECT_THAT(ErrorOf(config), HasSubstr("vCPU 0: CPU 9000 cannot be; this host has 0 to "));
 }

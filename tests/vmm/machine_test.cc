@@ -373,10 +373,10 @@ TEST_P(BadConfigTest, IsRefusedInOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     , BadConfigTest,
     ::testing::Values(
-        BadConfig{"NoCpu", [](MachineConfig& c) { c.cpus = 0; }, "0 vCPUs cannot be had"},
-        BadConfig{"TooManyCpus", [](MachineConfig& c) { c.cpus = 255; }, "take 1 to 254"},
-        BadConfig{"NoMemory", [](MachineConfig& c) { c.memory = 0; }, "the least is 2M"},
-        BadConfig{"OddMemory", [](MachineConfig& c) { c.memory = 64 * kMiB + 1; }, "whole pages"},
+        BadConfig{"NoCpu", [](MachineConfig& c) { c.cpus = 0; },
+                  "cpus=0 is out of range: a machine has 1 to 254 vCPUs"},
+        BadConfig{"NoMemory", [](MachineConfig& c) { c.memory = 0; },
+                  "memory=0 is out of range: a machine has 2M to 1T of memory"},
         BadConfig{"MoreMemoryThanTheHost", [](MachineConfig& c) { c.memory = 900 * kGiB; },
                   "more than this host has"},
         BadConfig{"NoKvm", [](MachineConfig& c) { c.kvm_path = "/nonexistent/kvm"; },

@@ -66,8 +66,8 @@ class OwnDeviceTest : public ::testing::Test {
     io_thread_ = *IoThread::Start("own");
   }
 
-  DeviceConfig Device() {
-    return {.name = "own", .create = [this](const DeviceContext& context) {
+  DeviceConfig Device(const std::string& id = "own") {
+    return {.name = id, .create = [this](const DeviceContext& context) {
               return std::make_unique<CountedDisk>(*disk_, context.memory, *io_thread_, calls_);
             }};
   }
@@ -101,7 +101,7 @@ TEST_F(OwnDeviceTest, ItIsResetWhenTheMachineIsStopped) {
 
 TEST_F(OwnDeviceTest, ItStandsBehindTheDisks) {
   MachineConfig config = GuestConfig(console_, "disk=1");
-  config.devices = {Device(), Device()};
+  config.devices = {Device("a"), Device("b")};
   config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
   const GuestRun run = RunGuest(config, console_);
   EXPECT_THAT(run.output, ContainsRegex("disk 0 sectors=32768 .*serial=disk0\n"));
@@ -111,7 +111,7 @@ TEST_F(OwnDeviceTest, ItStandsBehindTheDisks) {
 
 TEST_F(OwnDeviceTest, WhatItCannotDoIsTheMachinesError) {
   MachineConfig config = GuestConfig(console_, "");
-  config.devices = {Device(), Device()};
+  config.devices = {Device("a"), Device("b")};
   config.devices[1].create = [](const DeviceContext&) { return BadInput("no such thing"); };
   const auto machine = Machine::Create(config);
   EXPECT_EQ(machine.status(), absl::InvalidArgumentError("no such thing"));
@@ -119,7 +119,9 @@ TEST_F(OwnDeviceTest, WhatItCannotDoIsTheMachinesError) {
 
 TEST_F(OwnDeviceTest, TheBusHasRoomForSoMany) {
   MachineConfig config = GuestConfig(console_, "");
-  config.devices.assign(PciHost::kDevices - 2, Device());
+  for (uint32_t i = 0; i < PciHost::kDevices - 2; ++i) {
+    config.devices.push_back(Device(absl::StrFormat("own%d", i)));
+  }
   EXPECT_TRUE(Machine::Create(config).ok());
   config.devices.push_back(Device());
   EXPECT_THAT(Message(Machine::Create(config).status()), HasSubstr("room for 31 PCI devices"));

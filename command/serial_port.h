@@ -1,4 +1,4 @@
-// --serial: stdio, none, or file=PATH[,limit=SIZE][,truncate=on].
+// What COM1 leads to, opened.
 //
 // A file is appended to: a mistyped path then destroys nothing, and what a guest said before it
 // crashed outlives its restart. Its limit counts all that is in it, whoever wrote it and whenever.
@@ -9,10 +9,11 @@
 #include "absl/status/statusor.h"
 #include "base/fd.h"
 #include "vmm/console.h"
+#include "vmm/options.h"
 
 namespace ringside {
 
-struct SerialOption {
+struct SerialPort {
   UniqueFd file;  // has to stay open as long as the machine is there
   ConsoleConfig config;
   bool on_stdio = false;
@@ -24,8 +25,6 @@ struct SerialOption {
   absl::Status Begin() const;
 };
 
-inline constexpr uint64_t kSerialFileLimit = 64 << 20;  // unless there is a limit=
-
-absl::StatusOr<SerialOption> OpenSerial(const std::string& text);
+absl::StatusOr<SerialPort> OpenSerial(const SerialOptions& options);
 
 }  // namespace ringside

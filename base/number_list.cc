@@ -1,8 +1,9 @@
-#include "command/number_list.h"
+#include "base/number_list.h"
 
 #include <cstdint>
 
 namespace ringside {
+
 std::optional<std::vector<int>> ParseNumberList(std::string_view text) {
   std::vector<int> numbers;
   for (bool more = true; more;) {
@@ -15,6 +16,7 @@ std::optional<std::vector<int>> ParseNumberList(std::string_view text) {
     const auto last =
         dash != std::string_view::npos ? ParseNumber<uint16_t>(range.substr(dash + 1)) : first;
     if (!first || !last || *first > *last) return std::nullopt;
+    if (numbers.size() + (*last - *first) >= kMostListed) return std::nullopt;
     for (int number = *first; number <= *last; ++number) numbers.push_back(number);
   }
   return numbers;

@@ -1,0 +1,89 @@
+#include "command/run_config.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+#include "base/status.h"
+#include "vmm/config_json.h"
+
+namespace ringside {
+namespace {
+
+// Up to a byte more than a configuration may have.
+absl::StatusOr<std::string> ReadConfig(const std::string& path) {
+  const auto fail = [&path](int error) {
+    return BadInput("%s",
+                    Message(ErrnoError(error, absl::StrFormat("--config cannot read '%s'", path))));
+  };
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd.valid()) return fail(errno);
+  std::string text(kMostConfigBytes + 1, '\0');
+  size_t size = 0;
+  while (size < text.size()) {
+    const ssize_t got = read(fd.get(), text.data() + size, text.size() - size);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail(errno);
+    if (got == 0) break;
+    size += static_cast<size_t>(got);
+  }
+  text.resize(size);
+  return text;
+}
+
+absl::Status ReadConfigFile(const std::string& path, MachineOptions& machine) {
+  RINGSIDE_ASSIGN_OR_RETURN(const std::string text, ReadConfig(path));
+  const absl::StatusOr<Json> json = ParseConfigJson(text);
+  const absl::Status status = json.ok() ? ReadOptions(*json, machine) : json.status();
+  if (status.ok()) return status;
+  return BadInput("--config '%s': %s", path, Message(status));
+}
+
+absl::Status CheckChoices(const RunOptions& options) {
+  for (const RunOption& option : OwnRunOptions()) {
+    if (option.choices.empty() || (options.*option.text).empty()) continue;
+    const std::string& text = options.*option.text;
+    if (std::ranges::find(option.choices, text) != option.choices.end()) continue;
+    return BadInput("--%s '%s' is unknown: give %s", option.name, text,
+                    JoinChoices(option.choices));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckHasDisk(const char* option, const std::string& value,
+                          const MachineConfig& machine) {
+  if (value.empty() || !machine.disks.empty()) return absl::OkStatus();
+  return BadInput("--%s is about disks, and there is none: give a --disk", option);
+}
+
+// What the command wants to know of the machine, the machine has to note.
+void Trace(const RunOptions& options, MachineConfig& machine) {
+  for (DiskConfig& disk : machine.disks) disk.trace_latency = !options.trace_latency.empty();
+  if (options.poll_trace.empty()) return;
+  if (machine.io_threads.empty()) machine.io_threads.emplace_back();
+  for (IoThreadConfig& thread : machine.io_threads) thread.tuning.trace_waits = true;
+}
+
+}  // namespace
+
+absl::StatusOr<MachineOptions> MakeMachineOptions(const RunOptions& options) {
+  MachineOptions machine;
+  if (!options.config.empty()) RINGSIDE_RETURN_IF_ERROR(ReadConfigFile(options.config, machine));
+  for (const auto& [flag, texts] : options.machine) {
+    if (!texts.empty()) RINGSIDE_RETURN_IF_ERROR(SetOption(flag, texts, machine));
+  }
+  if (machine.machine.kernel.empty()) {
+    return BadInput("no kernel is given: give --kernel FILE, or a \"kernel\" in --config's file");
+  }
+  RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckChoices(options));
+  if (options.print_config) return machine;
+  RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("trace-latency", options.trace_latency, machine.machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("poll-trace", options.poll_trace, machine.machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("explain", options.explain, machine.machine));
+  Trace(options, machine.machine);
+  return machine;
+}
+
+}  // namespace ringside

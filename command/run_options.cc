@@ -1,0 +1,97 @@
+#include "command/run_options.h"
+
+#include <CLI/CLI.hpp>
+#include <array>
+
+#include "vmm/options.h"
+
+namespace ringside {
+namespace {
+
+void AddMachineOption(CLI::App& run, RunOptions& options, const std::string& flag, bool repeats,
+                      const std::string& doc, const std::string& placeholder,
+                      const std::string& unset) {
+  run.add_option("--" + flag, options.machine[flag], doc)
+      ->type_name(placeholder)
+      ->expected(1)
+      ->multi_option_policy(repeats ? CLI::MultiOptionPolicy::TakeAll
+                                    : CLI::MultiOptionPolicy::Throw)
+      ->default_str(unset);
+}
+
+// What is said of an option in its line of the help.
+std::string HelpLine(const OptionDoc& option) {
+  std::string line = option.doc;
+  if (!option.values.empty()) line += ": " + option.values;
+  return line;
+}
+
+void AddOwnOption(CLI::App& run, RunOptions& options, const RunOption& option) {
+  const std::string flag = std::string("--") + option.name;
+  if (option.text == nullptr) {
+    run.add_flag(flag, options.*option.is_on, option.doc);
+    return;
+  }
+  CLI::Option* added = run.add_option(flag, options.*option.text, option.doc);
+  added->type_name(option.placeholder);
+  if (option.choices.empty()) return;
+  added->expected(0, 1)->default_str(option.choices.front());
+}
+
+}  // namespace
+
+std::span<const RunOption> OwnRunOptions() {
+  static const std::array<RunOption, 7> kOptions = {{
+      {.name = "config",
+       .placeholder = "FILE",
+       .doc = "read the machine's options from this JSON file; those given here override them, "
+              "and a flag that repeats replaces the file's whole list",
+       .text = &RunOptions::config},
+      {.name = "print-config",
+       .placeholder = "",
+       .doc = "print the machine's options as JSON for --config, and run nothing",
+       .is_on = &RunOptions::print_config},
+      {.name = "stats",
+       .placeholder = "[FORMAT]",
+       .choices = {"table", "json"},
+       .doc = "print what was counted at the end: table or json",
+       .text = &RunOptions::stats},
+      {.name = "explain",
+       .placeholder = "[FORMAT]",
+       .choices = {"text", "json"},
+       .doc = "print at the end why each --iothread polled, dozed or slept: text or json",
+       .text = &RunOptions::explain},
+      {.name = "trace-latency",
+       .placeholder = "FILE",
+       .doc = "stamp each disk request on its way, and write the newest 65536 of each queue at the "
+              "end, for 'ringside report'",
+       .text = &RunOptions::trace_latency},
+      {.name = "poll-trace",
+       .placeholder = "FILE",
+       .doc = "write the newest 262144 waits of each --iothread at the end; with poll=always they "
+              "are exact, other policies estimate those that were slept",
+       .text = &RunOptions::poll_trace},
+      {.name = "timing",
+       .placeholder = "",
+       .doc = "print start-up time and resident memory at the end",
+       .is_on = &RunOptions::timing},
+  }};
+  return kOptions;
+}
+
+void AddRunOptions(CLI::App& run, RunOptions& options) {
+  for (const OptionGroup& group : OptionGroups()) {
+    if (!group.flag.empty()) {
+      const std::string doc = group.doc + (group.repeats ? "; repeatable" : "");
+      AddMachineOption(run, options, group.flag, group.repeats, doc, group.forms, "");
+      continue;
+    }
+    for (const OptionDoc& option : group.parts.front().options) {
+      AddMachineOption(run, options, option.name, false, HelpLine(option), option.placeholder,
+                       option.unset);
+    }
+  }
+  for (const RunOption& option : OwnRunOptions()) AddOwnOption(run, options, option);
+}
+
+}  // namespace ringside

@@ -1,0 +1,42 @@
+// The command line of `ringside run`: the options of the machine, which the library defines
+// (vmm/options.h), and those that say what else the command does with it, which are defined here.
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace ringside {
+
+// As given on the command line.
+struct RunOptions {
+  std::map<std::string, std::vector<std::string>> machine;  // by flag, "disk"
+  std::string config;                                       // a file; empty: none
+  bool print_config = false;
+  std::string stats;          // empty, table or json
+  std::string explain;        // empty, text or json
+  std::string trace_latency;  // a file; empty: no trace
+  std::string poll_trace;     // likewise
+  bool timing = false;
+};
+
+// One of the command's own: a switch without a value, or a text.
+struct RunOption {
+  const char* name;
+  const char* placeholder;           // of its value; empty: a switch
+  std::vector<const char*> choices;  // of its value, the first if there is none; empty: any text
+  const char* doc;
+  bool RunOptions::* is_on = nullptr;
+  std::string RunOptions::* text = nullptr;
+};
+
+std::span<const RunOption> OwnRunOptions();
+// `options` is filled when `run` parses, and until then has to stay where it is.
+void AddRunOptions(CLI::App& run, RunOptions& options);
+
+}  // namespace ringside

@@ -1,0 +1,216 @@
+// What users write: the short forms of the command line, and what is said of keys and values that
+// there are not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/status.h"
+#include "vmm/options.h"
+
+namespace ringside {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// ---- Words that are not there ----
+
+std::string TextError(const std::string& flag, const std::string& text) {
+  MachineOptions options;
+  const absl::Status status = SetOption(flag, std::vector<std::string>{text}, options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(Message(status));
+}
+
+std::string JsonError(const std::string& text) {
+  MachineOptions options;
+  const absl::Status status = ReadOptions(Json::parse(text), options);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+  return std::string(Message(status));
+}
+
+TEST(UnknownKeyTest, IsAnsweredWithTheNearest) {
+  EXPECT_EQ(TextError("disk", "path=x,cahce=none"),
+            "--disk 'cahce' is unknown: did you mean 'cache'?");
+  EXPECT_EQ(TextError("iothread", "pol=never"),
+            "--iothread 'pol' is unknown: did you mean 'poll'?");
+  EXPECT_EQ(TextError("serial", "file=x,limmit=1M"),
+            "--serial 'limmit' is unknown: did you mean 'limit'?");
+  EXPECT_EQ(TextError("vfio", "0000:00:05.0,ide=x"), "--vfio 'ide' is unknown: did you mean 'id'?");
+  EXPECT_EQ(JsonError(R"({"memroy": "1G"})"), "memroy is unknown: did you mean 'memory'?");
+  EXPECT_EQ(JsonError(R"({"disk": []})"), "disk is unknown: did you mean 'disks'?");
+  EXPECT_EQ(JsonError(R"({"disks": [{"path": "x"}, {"pth": "x"}]})"),
+            "disks[1].pth is unknown: did you mean 'path'?");
+}
+
+TEST(UnknownKeyTest, OfAnotherKindOfDiskSaysWhose) {
+  EXPECT_EQ(TextError("disk", "nvme://0000:00:04.0/1,cache=none"),
+            "--disk cache is for disks of type file only, and this one is of type nvme: leave it "
+            "out");
+  EXPECT_EQ(
+      TextError("disk", "type=null,size=1G,readonly=on"),
+      "--disk readonly is for disks of type file, nvme or nvme-passthrough only, and this one "
+      "is of type null: leave it out");
+  EXPECT_EQ(JsonError(R"({"disks": [{"path": "x", "timeout": "1s"}]})"),
+            "disks[0].timeout is for disks of type nvme only, and this one is of type file: leave "
+            "it out");
+}
+
+TEST(UnknownValueTest, IsAnsweredWithWhatIsPossible) {
+  EXPECT_EQ(TextError("iothread", "poll=allways"),
+            "--iothread poll='allways' is unknown: give never, always, fixed, grow-shrink, "
+            "weighted or cost");
+  EXPECT_EQ(TextError("cpus", "two"),
+            "--cpus 'two' is not a whole number: a machine has 1 to 254 vCPUs");
+  EXPECT_EQ(TextError("disk", "path=x,queues=0"),
+            "--disk queues=0 is out of range: a disk has 1 to 16 queues");
+  EXPECT_EQ(TextError("disk", "path=x,readonly=yes"),
+            "--disk readonly='yes' is neither on nor off");
+  EXPECT_EQ(TextError("memory", "1.5G"),
+            "--memory '1.5G' is not a size in whole bytes or with K, M, G or T: a machine has 2M "
+            "to 1T of memory");
+  EXPECT_EQ(TextError("iothread", "cpu-max=20"),
+            "--iothread cpu-max='20' is not a share in percent: give more than 0%, up to 100%");
+  EXPECT_EQ(TextError("iothread", "cpu=first"),
+            "--iothread cpu='first' is not a list of CPUs, for example 0-2+5");
+  EXPECT_EQ(JsonError(R"({"disks": [{"path": "x", "readonly": "on"}]})"),
+            "disks[0].readonly='on' is neither true nor false");
+  EXPECT_EQ(JsonError(R"({"halt-poll": 50})"),
+            "halt-poll=50 is not a time with a unit such as us, ms or s: give 0 to 1s, or kernel");
+}
+
+TEST(UnknownValueTest, OfAnObjectSaysWhatToWrite) {
+  EXPECT_EQ(JsonError("[]"), "the configuration is not a JSON object: write { ... }");
+  EXPECT_EQ(JsonError(R"({"disks": {}})"), "disks is not a list: write [ ... ]");
+  EXPECT_EQ(JsonError(R"({"disks": ["x"]})"),
+            R"(disks[0] is not an object: write { "key": value, ... })");
+  EXPECT_EQ(JsonError(R"({"iothreads": [1]})"),
+            R"(iothreads[0] is not an object: write { "key": value, ... })");
+  EXPECT_THAT(JsonError(R"({"serial": true})"), StartsWith("serial is neither"));
+}
+
+// ---- The command line's short forms ----
+
+MachineOptions Parsed(const std::string& flag, const std::vector<std::string>& texts) {
+  MachineOptions options;
+  const absl::Status status = SetOption(flag, texts, options);
+  EXPECT_TRUE(status.ok()) << status;
+  return options;
+}
+
+DiskConfig Disk(const std::string& text) {
+  return Parsed("disk", {text}).machine.disks.at(0);
+}
+
+TEST(DiskTextTest, AUrlComesFirst) {
+  const DiskConfig disk =
+      Disk("nvme://00ff:ae:1f.7/12,readonly=on,timeout=1.5s,serial=s,queues=2,iothreads=a+b");
+  const auto& nvme = *disk.backend.As<NvmeConfig>();
+  EXPECT_EQ(nvme.address, "00ff:ae:1f.7");
+  EXPECT_EQ(nvme.socket, "");
+  EXPECT_EQ(nvme.namespace_id, 12u);
+  EXPECT_TRUE(nvme.read_only);
+  EXPECT_EQ(nvme.timeout, absl::Milliseconds(1500));
+  EXPECT_EQ(disk.serial, "s");
+  EXPECT_EQ(disk.queues, 2);
+  EXPECT_EQ(disk.shares.size(), 2u);
+  const DiskConfig served = Disk("nvme+user:///run/a.b/1/ctrl.sock/3");
+  EXPECT_EQ(served.backend.As<NvmeConfig>()->socket, "/run/a.b/1/ctrl.sock");
+  EXPECT_EQ(served.backend.As<NvmeConfig>()->address, "");
+  EXPECT_EQ(served.backend.As<NvmeConfig>()->timeout, std::nullopt);
+}
+
+TEST(DiskTextTest, AUrlNamesANamespace) {
+  for (const char* url : {"nvme://", "nvme:///", "nvme:///1"}) {
+    EXPECT_EQ(TextError("disk", url), std::string("--disk url='") + url +
+                                          "' names no PCI address: give one such as "
+                                          "nvme://0000:00:04.0/1");
+  }
+  for (const char* url : {"nvme://0000:00:04.0", "nvme://0000:00:04.0/"}) {
+    EXPECT_THAT(TextError("disk", url), HasSubstr("names no namespace: give one such as nvme://"));
+  }
+  for (const char* number :
+       {"0", "-1", "+1", "x", "1x", "0x1", "1/", " 1", "4294967295", "4294967296"}) {
+    EXPECT_THAT(TextError("disk", std::string("nvme://0000:00:04.0/") + number),
+                HasSubstr("which is not a namespace: they count from 1"))
+        << number;
+  }
+  for (const char* url : {"nvme+user://", "nvme+user:///", "nvme+user:///1",
+                          "nvme+user://run/ctrl.sock/1", "nvme+user://0000:00:04.0/1"}) {
+    EXPECT_THAT(TextError("disk", url), HasSubstr("names no socket by its whole path: give one"));
+  }
+  EXPECT_THAT(TextError("disk", "type=nvme,url=nvme:/0000:00:04.0/1"),
+              HasSubstr("is not the URL of a namespace: give one such as nvme://0000:00:04.0/1"));
+}
+
+TEST(DiskTextTest, ACharacterDeviceIsANamespace) {
+  for (const char* text : {"/dev/ng0n1,readonly=on",
+                           "type=nvme-passthrough,path=/dev/ng0n1,"
+                           "readonly=on"}) {
+    const DiskConfig disk = Disk(text);
+    ASSERT_NE(disk.backend.As<NvmePassthroughConfig>(), nullptr) << text;
+    EXPECT_EQ(disk.backend.As<NvmePassthroughConfig>()->path, "/dev/ng0n1");
+    EXPECT_TRUE(disk.backend.As<NvmePassthroughConfig>()->read_only);
+  }
+  EXPECT_NE(Disk("readonly=on,path=/dev/null").backend.As<NvmePassthroughConfig>(), nullptr);
+  for (const char* file : {"path=/dev/there-is-none", "path=/dev", "type=file,path=/dev/null"}) {
+    EXPECT_NE(Disk(file).backend.As<FileConfig>(), nullptr) << file;
+  }
+}
+
+TEST(DiskTextTest, SaysWhatIsWrong) {
+  EXPECT_EQ(TextError("disk", "disk.img"),
+            "--disk 'disk.img' is not KEY=VALUE: a file is given as path=disk.img");
+  EXPECT_EQ(TextError("disk", "readonly=on"),
+            "--disk path is missing: a disk needs one; give --disk path=FILE");
+  EXPECT_EQ(TextError("disk", "/dev/ng0n1,"),
+            "--disk '' is not KEY=VALUE: give KEY=VALUE instead of ");
+  EXPECT_EQ(TextError("disk", "nvme://0000:00:04.0/1,type=null"),
+            "--disk 'nvme://0000:00:04.0/1' does not take type=, which it says already: leave that "
+            "out");
+  EXPECT_EQ(TextError("disk", "path=x,path=y"), "--disk has 'path=' twice: give it once");
+  EXPECT_EQ(Disk("path=a,,b").backend.As<FileConfig>()->path, "a,b");
+}
+
+TEST(DiskTextTest, IoThreadsAreNamesAloneOrAllWithQueues) {
+  for (const char* text : {"a:0/b", "a:", "a:0/", "a:x", "a:0+b:1", "a:0:1", "", "a++b"}) {
+    EXPECT_THAT(TextError("disk", std::string("type=null,size=1M,iothreads=") + text),
+                HasSubstr("is not THREAD:QUEUES, nor threads alone, for example a:0-1/b:2 or a+b"))
+        << text;
+  }
+}
+
+TEST(AffinityTextTest, SaysWhatIsWrong) {
+  for (const char* text :
+       {"", "0", "0:", ":1", "x:1", "0:x", "0:1,", "0-1:1", "0:1:2", "0:1,0:2", "254:0"}) {
+    EXPECT_THAT(TextError("cpu-affinity", text),
+                HasSubstr("is not VCPU:CPUS, for example 0:2,1:3-4+6"))
+        << text;
+  }
+}
+
+TEST(SerialTextTest, IsAWordOrAFile) {
+  EXPECT_EQ(Parsed("serial", {"none"}).serial.target, SerialOptions::Target::kNone);
+  EXPECT_EQ(Parsed("serial", {"stdio"}).serial.target, SerialOptions::Target::kStdio);
+  EXPECT_EQ(Parsed("serial", {"file=a,,b"}).serial.file, "a,b");
+  EXPECT_EQ(TextError("serial", "tcp"), "--serial 'tcp' is unknown: give stdio, none or file=PATH");
+}
+
+TEST(OptionListTest, IsReplacedAsAWhole) {
+  MachineOptions options = Parsed("disk", {"path=a", "path=b"});
+  ASSERT_TRUE(ReadOptions(Json::parse(R"({"cpus": 2, "vfio": ["0000:00:05.0"]})"), options).ok());
+  EXPECT_EQ(options.machine.disks.size(), 2u);
+  EXPECT_EQ(options.machine.assigned.at(0).address, "0000:00:05.0");
+  ASSERT_TRUE(SetOption("disk", std::vector<std::string>{"path=c"}, options).ok());
+  ASSERT_EQ(options.machine.disks.size(), 1u);
+  EXPECT_EQ(options.machine.disks[0].backend.As<FileConfig>()->path, "c");
+  EXPECT_EQ(options.machine.cpus, 2u);
+}
+
+TEST(PrintOptionsTest, TextThatIsNotUtf8HasNoPlaceInJson) {
+  MachineOptions options;
+  options.machine.kernel = "\xff";
+  EXPECT_THAT(std::string(Message(PrintOptions(options).status())), HasSubstr("is not UTF-8"));
+}
+
+}  // namespace
+}  // namespace ringside

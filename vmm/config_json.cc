@@ -1,0 +1,128 @@
+#include "vmm/config_json.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+constexpr size_t kMostDepth = 16;
+constexpr size_t kMostMembers = 64;  // of an object; each key is held against those before it
+
+// Builds the value as the parser comes upon its parts, and ends the parser where it goes too far:
+// nlohmann's SAX interface, whose calls return whether to go on.
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  Json Take() { return std::move(root_); }
+  const std::string& error() const { return error_; }
+
+  bool null() override { return Add(Json()); }
+  bool boolean(bool value) override { return Add(value); }
+  bool number_integer(number_integer_t value) override { return Add(value); }
+  bool number_unsigned(number_unsigned_t value) override { return Add(value); }
+  bool number_float(number_float_t value, const string_t&) override { return Add(value); }
+  bool string(string_t& value) override { return Add(std::move(value)); }
+  bool binary(binary_t&) override { return Stop("it has binary data"); }
+  bool start_object(size_t) override { return Open(Json::object()); }
+  bool start_array(size_t) override { return Open(Json::array()); }
+  bool end_object() override { return Close(); }
+  bool end_array() override { return Close(); }
+  bool key(string_t& name) override {
+    Json& object = *open_.back();
+    if (object.contains(name)) return Stop("the key '" + name.substr(0, 80) + "' is there twice");
+    if (object.size() == kMostMembers) {
+      return Stop(absl::StrFormat("an object has more than %d keys", kMostMembers));
+    }
+    next_ = &object[name];
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    // "[json.exception.parse_error.101] parse error at line 1, column 2: syntax error ..."
+    std::string_view text = error.what();
+    text.remove_prefix(std::min(text.size(), text.find("] ") + 2));
+    if (text.starts_with("parse error at ")) text.remove_prefix(text.find(": ") + 2);
+    return Stop(std::string(text.substr(0, 160)));
+  }
+
+ private:
+  bool Stop(std::string error) {
+    error_ = std::move(error);
+    return false;
+  }
+
+  Json* Place(Json value) {
+    Json* place = &root_;
+    if (next_ != nullptr) {
+      place = std::exchange(next_, nullptr);
+      *place = std::move(value);
+    } else if (!open_.empty()) {
+      place = &open_.back()->emplace_back(std::move(value));
+    } else {
+      root_ = std::move(value);
+    }
+    return place;
+  }
+  bool Add(Json value) {
+    Place(std::move(value));
+    return true;
+  }
+  bool Open(Json value) {
+    if (open_.size() == kMostDepth) {
+      return Stop(absl::StrFormat("it is nested more than %d deep", kMostDepth));
+    }
+    open_.push_back(Place(std::move(value)));
+    return true;
+  }
+  bool Close() {
+    open_.pop_back();
+    return true;
+  }
+
+  Json root_;
+  std::vector<Json*>
+      open_;              // the objects and lists around what comes next; they stay where they are
+  Json* next_ = nullptr;  // the value of the key that was read last
+  std::string error_;
+};
+
+// Counts the bytes that the parser has taken.
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, const char** furthest) : at_(at), furthest_(furthest) {}
+  reference operator*() const { return *at_; }
+  CountingIterator& operator++() {
+    *furthest_ = ++at_;
+    return *this;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  const char** furthest_;
+};
+
+}  // namespace
+
+absl::StatusOr<Json> ParseConfigJson(std::string_view text) {
+  if (text.size() > kMostConfigBytes) {
+    return BadInput("it has more than %d bytes, and no configuration needs as many",
+                    kMostConfigBytes);
+  }
+  Builder builder;
+  const char* taken = text.data();
+  const CountingIterator begin(text.data(), &taken), end(text.data() + text.size(), &taken);
+  if (Json::sax_parse(begin, end, &builder)) return builder.Take();
+  return BadInput("line %d: %s", 1 + std::count(text.data(), taken, '\n'), builder.error());
+}
+
+}  // namespace ringside

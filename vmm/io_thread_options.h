@@ -1,0 +1,14 @@
+// The options of an I/O thread: `--iothread` and "iothreads".
+#pragma once
+
+#include "poll/io_threads.h"
+#include "vmm/option_table.h"
+
+namespace ringside {
+
+const OptionTable<IoThreadConfig>& IoThreadOptions();
+
+// `prefix`: of the keys in messages, "iothreads[0]." or "I/O thread 'a': ".
+absl::Status CheckIoThread(const std::string& prefix, const IoThreadConfig& config);
+
+}  // namespace ringside

@@ -1,0 +1,266 @@
+#include "vmm/machine_options.h"
+
+#include "base/pages.h"
+#include "kvm/memory_layout.h"
+#include "vmm/disk_options.h"
+#include "vmm/io_thread_options.h"
+#include "vmm/key_value.h"
+#include "vmm/option_lists.h"
+
+namespace ringside {
+
+static_assert(kMostVcpus == Machine::kMaxCpus);
+
+template <>
+struct OptionChoices<BootProtocol> {
+  static constexpr std::array kAll = {BootProtocol::kAuto, BootProtocol::kLinux,
+                                      BootProtocol::kPvh};
+  static const char* Name(BootProtocol protocol) {
+    constexpr std::array kNames = {"auto", "linux", "pvh"};
+    return kNames[static_cast<size_t>(protocol)];
+  }
+};
+
+template <>
+struct OptionChoices<Pit> {
+  static constexpr std::array kAll = {Pit::kAuto, Pit::kOn, Pit::kOff};
+  static const char* Name(Pit pit) {
+    constexpr std::array kNames = {"auto", "on", "off"};
+    return kNames[static_cast<size_t>(pit)];
+  }
+};
+
+namespace {
+
+constexpr char kStdio[] = "stdio";
+constexpr char kNone[] = "none";
+
+// An item of a list has to be an object, or text that stands for one.
+absl::Status CheckIsObject(const OptionPlace& place, const Json& given) {
+  if (given.is_object()) return absl::OkStatus();
+  std::string key = place.prefix;
+  if (key.ends_with('.')) key.pop_back();
+  return BadInput("%s is not an object: write { \"key\": value, ... }", key);
+}
+
+absl::StatusOr<Json> ParseSerialText(const std::string& text) {
+  if (text == kStdio || text == kNone) return text;
+  if (!text.starts_with("file=")) {
+    return BadInput("--serial '%s' is unknown: give stdio, none or file=PATH", text);
+  }
+  return ParseKeyValues("--serial", text,
+                        "a comma in a path is written twice, such as file=a,,b: ");
+}
+
+absl::Status SetSerial(const OptionPlace& place, const Json& given, MachineOptions& options) {
+  options.serial = SerialOptions();
+  if (given == kStdio) return absl::OkStatus();
+  if (given == kNone) {
+    options.serial.target = SerialOptions::Target::kNone;
+    return absl::OkStatus();
+  }
+  if (!given.is_object()) {
+    return BadInput(
+        "serial is neither \"stdio\", \"none\" nor an object: write { \"file\": PATH }");
+  }
+  options.serial.target = SerialOptions::Target::kFile;
+  return ReadObject(SerialFileOptions(), place, given, options.serial);
+}
+
+Json PrintSerial(const MachineOptions& options) {
+  switch (options.serial.target) {
+    case SerialOptions::Target::kStdio:
+      return kStdio;
+    case SerialOptions::Target::kNone:
+      return kNone;
+    case SerialOptions::Target::kFile:
+      break;
+  }
+  return PrintObject(SerialFileOptions(), options.serial);
+}
+
+absl::Status AddDisk(const OptionPlace& place, const Json& given, MachineOptions& options) {
+  RINGSIDE_RETURN_IF_ERROR(CheckIsObject(place, given));
+  RINGSIDE_ASSIGN_OR_RETURN(DiskConfig disk, ReadDisk(place, given));
+  options.machine.disks.push_back(std::move(disk));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Json> ParseIoThreadText(const std::string& text) {
+  return ParseKeyValues("--iothread", text, "a policy is given as poll=");
+}
+
+absl::Status AddIoThread(const OptionPlace& place, const Json& given, MachineOptions& options) {
+  RINGSIDE_RETURN_IF_ERROR(CheckIsObject(place, given));
+  return ReadObject(IoThreadOptions(), place, given, options.machine.io_threads.emplace_back());
+}
+
+// "ADDRESS", or "ADDRESS,id=NAME".
+absl::StatusOr<Json> ParseAssignedText(const std::string& text) {
+  const std::string hint = "give KEY=VALUE instead of ";
+  if (text.substr(0, text.find(',')).find('=') != std::string::npos) {
+    return ParseKeyValues("--vfio", text, hint);
+  }
+  return ParseKeyValues("--vfio", "address=" + text, hint);
+}
+
+absl::Status AddAssigned(const OptionPlace& place, const Json& given, MachineOptions& options) {
+  AssignedConfig& device = options.machine.assigned.emplace_back();
+  if (given.is_string()) {
+    return ReadObject(AssignedOptions(), place, Json{{"address", given}}, device);
+  }
+  RINGSIDE_RETURN_IF_ERROR(CheckIsObject(place, given));
+  return ReadObject(AssignedOptions(), place, given, device);
+}
+
+}  // namespace
+
+const OptionTable<MachineOptions>& MachineOwnOptions() {
+  static const OptionTable<MachineOptions> table = {
+      "a machine",
+      {{{.name = "kernel",
+         .type = Plain(OptionKind::kPath),
+         .doc = "the kernel: a bzImage, an ELF vmlinux, or any ELF file with a PVH note",
+         .is_required = true},
+        [](auto& options) -> auto& { return options.machine.kernel; }},
+       {{.name = "initrd",
+         .type = Plain(OptionKind::kPath),
+         .doc = "the initial RAM disk",
+         .unset = "none"},
+        [](auto& options) -> auto& { return options.machine.initrd; }},
+       {{.name = "cmdline", .type = Plain(OptionKind::kText), .doc = "the kernel's command line"},
+        [](auto& options) -> auto& { return options.machine.command_line; }},
+       {{.name = "entry",
+         .type = Plain(OptionKind::kChoice),
+         .doc = "how the kernel is entered; auto: pvh where it has a note of that, else linux"},
+        [](auto& options) -> auto& { return options.machine.protocol; }},
+       {{.name = "cpus",
+         .type = Whole(1, Machine::kMaxCpus),
+         .unit = "vCPUs",
+         .doc = "how many vCPUs the guest has"},
+        [](auto& options) -> auto& { return options.machine.cpus; }},
+       {{.name = "cpu-affinity",
+         .type = Plain(OptionKind::kAffinity),
+         .doc = "the CPUs of the host that vCPUs are kept on, such as 0:2,1:3-4+6; in JSON a list "
+                "by vCPU",
+         .unset = "any"},
+        [](auto& options) -> auto& { return options.machine.vcpu_cpus; }},
+       {{.name = "memory",
+         .type = Size(kMinMemory, kMaxMemory, kPageSize),
+         .unit = "of memory",
+         .doc = "the guest's memory, in whole pages of 4 KiB"},
+        [](auto& options) -> auto& { return options.machine.memory; }},
+       {{.name = "halt-poll",
+         .type = Time(absl::ZeroDuration(), absl::Seconds(1)),
+         .doc = "how long KVM polls for a vCPU that halts before it lets that sleep; kernel: as "
+                "kvm.ko is set",
+         .unset_name = "kernel"},
+        [](auto& options) -> auto& { return options.machine.halt_poll; }},
+       {{.name = "pit",
+         .type = Plain(OptionKind::kChoice),
+         .doc = "whether the guest has an interval timer (Intel 8254); auto: only where KVM has no "
+                "TSC deadline timer for guests"},
+        [](auto& options) -> auto& { return options.machine.pit; }}}};
+  return table;
+}
+
+const OptionTable<SerialOptions>& SerialFileOptions() {
+  static const OptionTable<SerialOptions> table = {
+      "COM1",
+      {{{.name = "file",
+         .type = Plain(OptionKind::kPath),
+         .doc = "the file that what the guest says is appended to",
+         .is_required = true},
+        [](auto& serial) -> auto& { return serial.file; }},
+       {{.name = "limit",
+         .type = Size(0, UINT64_MAX, 1),
+         .doc = "what would make the file longer is dropped"},
+        [](auto& serial) -> auto& { return serial.limit; }},
+       {{.name = "truncate",
+         .type = Plain(OptionKind::kSwitch),
+         .doc = "whether the file is emptied once the machine is there"},
+        [](auto& serial) -> auto& { return serial.truncate; }}}};
+  return table;
+}
+
+const OptionTable<AssignedConfig>& AssignedOptions() {
+  static const OptionTable<AssignedConfig> table = {
+      "an assigned device",
+      {{{.name = "address",
+         .type = Plain(OptionKind::kText),
+         .doc = "its PCI address on the host, such as 0000:00:05.0",
+         .is_required = true},
+        [](auto& device) -> auto& { return device.address; }},
+       {{.name = "id",
+         .type = Id(),
+         .doc = "its name in statistics",
+         .unset = "vfio0, vfio1, ... by its place"},
+        [](auto& device) -> auto& { return device.id; }}}};
+  return table;
+}
+
+std::span<const ObjectOption> ObjectOptions() {
+  static constexpr std::array<ObjectOption, 4> kOptions = {{
+      {.flag = "serial",
+       .json = "serial",
+       .doc = "where the guest's serial port COM1 leads: to this terminal, nowhere, or into a file",
+       .forms = "stdio|none|file=FILE[,KEY=VALUE...]",
+       .repeats = false,
+       .clear = [](MachineOptions& options) { options.serial = SerialOptions(); },
+       .parse = ParseSerialText,
+       .add = SetSerial,
+       .print = PrintSerial},
+      {.flag = "disk",
+       .json = "disks",
+       .doc = "a disk: /dev/vda, /dev/vdb and so on. What stands in front of the keys says where "
+              "its bytes are: type=file (the default) with path=FILE, nvme://ADDRESS/NAMESPACE, "
+              "nvme+user://SOCKET/NAMESPACE, /dev/ng0n1, or type=null",
+       .forms = "KEY=VALUE,...|nvme://...|nvme+user://...|/dev/ng0n1",
+       .repeats = true,
+       .clear = [](MachineOptions& options) { options.machine.disks.clear(); },
+       .parse = ParseDiskText,
+       .add = AddDisk,
+       .print =
+           [](const MachineOptions& options) {
+             Json disks = Json::array();
+             for (const DiskConfig& disk : options.machine.disks) disks.push_back(PrintDisk(disk));
+             return disks;
+           }},
+      {.flag = "iothread",
+       .json = "iothreads",
+       .doc = "a thread that serves devices, and how it waits for work; without any there is one",
+       .forms = "KEY=VALUE,...",
+       .repeats = true,
+       .clear = [](MachineOptions& options) { options.machine.io_threads.clear(); },
+       .parse = ParseIoThreadText,
+       .add = AddIoThread,
+       .print =
+           [](const MachineOptions& options) {
+             Json threads = Json::array();
+             for (const IoThreadConfig& thread : options.machine.io_threads) {
+               threads.push_back(PrintObject(IoThreadOptions(), thread));
+             }
+             return threads;
+           }},
+      {.flag = "vfio",
+       .json = "vfio",
+       .doc = "a PCI device of the host that is passed through to the guest: one with MSI-X that "
+              "is bound to vfio-pci",
+       .forms = "ADDRESS[,KEY=VALUE...]",
+       .repeats = true,
+       .clear = [](MachineOptions& options) { options.machine.assigned.clear(); },
+       .parse = ParseAssignedText,
+       .add = AddAssigned,
+       .print =
+           [](const MachineOptions& options) {
+             Json devices = Json::array();
+             for (const AssignedConfig& device : options.machine.assigned) {
+               devices.push_back(PrintObject(AssignedOptions(), device));
+             }
+             return devices;
+           }},
+  }};
+  return kOptions;
+}
+
+}  // namespace ringside

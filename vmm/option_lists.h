@@ -1,0 +1,30 @@
+// Options whose value is a list: CPUs, CPUs by vCPU, I/O threads with their queues.
+//
+// Read... takes what a user has written, text or JSON, and returns the canonical form, or nothing
+// if it is not such a list. ...Text writes that for a command line. The forms: vmm/option_type.h.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "vmm/option_type.h"
+
+namespace ringside {
+
+std::optional<Json> ReadCpus(const Json& given);
+std::string NumbersText(const Json& numbers);
+Json CpusSchema();
+
+inline constexpr size_t kMostVcpus = 254;
+// It is not such a list if it names a vCPU that no machine has, or one twice.
+std::optional<Json> ReadAffinity(const Json& given);
+std::string AffinityText(const Json& by_vcpu);
+Json AffinitySchema();
+
+std::optional<Json> ReadIoThreads(const Json& given);
+// Names alone where no thread has queues of its own.
+Json PrintIoThreads(const Json& shares);
+std::string IoThreadsText(const Json& shares);
+Json IoThreadsSchema();
+
+}  // namespace ringside

@@ -1,0 +1,130 @@
+#include "vmm/options.h"
+
+#include <set>
+
+#include "base/nearest.h"
+#include "vmm/disk_options.h"
+#include "vmm/io_thread_options.h"
+#include "vmm/machine_options.h"
+
+namespace ringside {
+namespace {
+
+absl::Status CheckId(std::set<std::string>& ids, const std::string& id) {
+  if (ids.insert(id).second) return absl::OkStatus();
+  return BadInput("two devices have the id '%s': give each its own", id);
+}
+
+// As MoveQueue and statistics call them.
+absl::Status CheckIds(const MachineConfig& config) {
+  std::set<std::string> ids = {kRngId};
+  for (size_t i = 0; i < config.disks.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(CheckId(ids, DiskId(config.disks[i], i)));
+  }
+  for (const DeviceConfig& device : config.devices) {
+    RINGSIDE_RETURN_IF_ERROR(CheckId(ids, device.name));
+  }
+  for (size_t i = 0; i < config.assigned.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(CheckId(ids, AssignedId(config.assigned[i], i)));
+  }
+  return absl::OkStatus();
+}
+
+OptionPlace Item(const char* list, size_t number) {
+  return {.prefix = absl::StrFormat("%s[%d].", list, number)};
+}
+
+absl::Status ReadObjectOption(const ObjectOption& option, const Json& given,
+                              MachineOptions& options) {
+  option.clear(options);
+  if (!option.repeats)
+    return option.add({.prefix = std::string(option.json) + "."}, given, options);
+  if (!given.is_array()) return BadInput("%s is not a list: write [ ... ]", option.json);
+  for (size_t i = 0; i < given.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(option.add(Item(option.json, i), given[i], options));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::string> JsonNames() {
+  std::vector<std::string> names = MachineOwnOptions().Names();
+  for (const ObjectOption& option : ObjectOptions()) names.emplace_back(option.json);
+  return names;
+}
+
+absl::Status ReadMember(const std::string& key, const Json& given, MachineOptions& options) {
+  for (const ObjectOption& option : ObjectOptions()) {
+    if (key == option.json) return ReadObjectOption(option, given, options);
+  }
+  const OptionPlace place;
+  const auto* own = MachineOwnOptions().Find(key);
+  if (own == nullptr) return UnknownKey(place, key, JsonNames());
+  return ReadOption(MachineOwnOptions(), *own, place, given, options);
+}
+
+}  // namespace
+
+absl::Status SetOption(const std::string& flag, std::span<const std::string> texts,
+                       MachineOptions& options) {
+  for (const ObjectOption& option : ObjectOptions()) {
+    if (flag != option.flag) continue;
+    option.clear(options);
+    const OptionPlace place = {.prefix = "--" + flag + " ", .is_text = true};
+    for (const std::string& text : texts) {
+      RINGSIDE_ASSIGN_OR_RETURN(const Json given, option.parse(text));
+      RINGSIDE_RETURN_IF_ERROR(option.add(place, given, options));
+    }
+    return absl::OkStatus();
+  }
+  const OptionPlace place = {.prefix = "--", .between = " ", .is_text = true};
+  const auto* own = MachineOwnOptions().Find(flag);
+  if (own == nullptr) return UnknownKey(place, flag, MachineOwnOptions().Names());
+  for (const std::string& text : texts) {
+    RINGSIDE_RETURN_IF_ERROR(ReadOption(MachineOwnOptions(), *own, place, text, options));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadOptions(const Json& json, MachineOptions& options) {
+  if (!json.is_object()) return BadInput("the configuration is not a JSON object: write { ... }");
+  for (const auto& [key, given] : json.items()) {
+    RINGSIDE_RETURN_IF_ERROR(ReadMember(key, given, options));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Json> PrintOptions(const MachineOptions& options) {
+  Json json = PrintObject(MachineOwnOptions(), options);
+  for (const ObjectOption& option : ObjectOptions()) {
+    Json printed = option.print(options);
+    if (!option.repeats || !printed.empty()) json[option.json] = std::move(printed);
+  }
+  try {
+    static_cast<void>(json.dump());
+  } catch (const Json::exception&) {
+    return BadInput("a path or another text is not UTF-8, and so has no place in JSON: rename it");
+  }
+  return json;
+}
+
+absl::Status CheckOptions(const MachineOptions& options) {
+  RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, options));
+  const MachineConfig& config = options.machine;
+  for (size_t i = 0; i < config.disks.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(CheckDisk(Item("disks", i), config.disks[i]));
+  }
+  for (size_t i = 0; i < config.io_threads.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(
+        CheckObject(IoThreadOptions(), Item("iothreads", i), config.io_threads[i]));
+  }
+  for (size_t i = 0; i < config.assigned.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(CheckObject(AssignedOptions(), Item("vfio", i), config.assigned[i]));
+  }
+  return CheckIds(config);
+}
+
+absl::Status CheckOptions(const MachineConfig& config) {
+  return CheckOptions(MachineOptions{.machine = config, .serial = {}});
+}
+
+}  // namespace ringside

@@ -25,7 +25,8 @@ constexpr size_t kMostRows = 24;  // of a histogram on a screen
 
 // A queue and what is known of where its work came from.
 struct Queue {
-  std::string disk;
+  std::string disk;  // its id
+  std::string path;
   size_t index;
   const QueueStatistics& counts;
 
@@ -41,7 +42,7 @@ std::vector<Queue> QueuesOf(const MachineStatistics& statistics, const std::stri
   for (const DiskStatistics& disk : statistics.disks) {
     for (size_t i = 0; i < disk.queues.size(); ++i) {
       if (disk.queues[i].io_thread != io_thread) continue;
-      queues.push_back({.disk = disk.path, .index = i, .counts = disk.queues[i]});
+      queues.push_back({.disk = disk.id, .path = disk.path, .index = i, .counts = disk.queues[i]});
     }
   }
   return queues;
@@ -183,7 +184,7 @@ void AppendThread(std::string& text, const IoThreadStatistics& thread,
 void AppendQueue(std::string& text, const Queue& queue) {
   absl::StrAppendFormat(
       &text, "  queue %d of %s: %d requests in %d batches, %d kicks: %.1f%% found by looking\n",
-      queue.index, Printable(queue.disk), queue.counts.requests(), queue.counts.batches,
+      queue.index, Printable(queue.path), queue.counts.requests(), queue.counts.batches,
       queue.counts.kicks, 100 * queue.Found());
 }
 
@@ -224,25 +225,26 @@ Json WaitingJson(const WaitExplanation& waiting) {
 
 Json QueueJson(const Queue& queue) {
   return {{"disk", queue.disk},
+          {"path", queue.path},
           {"queue", queue.index},
           {"requests", queue.counts.requests()},
           {"batches", queue.counts.batches},
           {"kicks", queue.counts.kicks},
-          {"found_by_looking", queue.Found()}};
+          {"share_found_by_polling", queue.Found()}};
 }
 
 Json ThreadJson(const IoThreadStatistics& thread, const PollExplanation& explanation) {
   const SleepCost& cost = explanation.sleep_cost;
-  return {{"name", thread.name},
+  return {{"id", thread.name},
           {"poll", PollJson(thread.poll)},
           {"sleep_cost",
            {{"cpu_ns", cost.cpu_ns}, {"wake_ns", cost.wake_ns}, {"kick_ns", cost.kick_ns}}},
-          {"hits", thread.spin_hits},
-          {"misses", thread.spins - thread.spin_hits},
+          {"spin_hits", thread.spin_hits},
+          {"spin_misses", thread.spins - thread.spin_hits},
           {"dozes", thread.dozes},
           {"doze_ends", thread.doze_ends},
           {"sleeps", thread.sleeps},
-          {"preempted", thread.preempted},
+          {"spin_preemptions", thread.preempted},
           {"idle", WaitingJson(explanation.of(Waiting::kIdle))},
           {"in_flight", WaitingJson(explanation.of(Waiting::kInFlight))}};
 }

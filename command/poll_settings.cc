@@ -43,7 +43,7 @@ nlohmann::ordered_json PollJson(const PollConfig& poll) {
   if (poll.kind == PollKind::kWeighted) json["weight"] = poll.weight;
   if (poll.kind == PollKind::kCost) {
     json["price"] = poll.price;
-    json["cpu_max"] = poll.cpu_max;
+    json["cpu_max_share"] = poll.cpu_max;
   }
   return json;
 }

@@ -14,11 +14,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void AppendQueue(std::string& table, const std::string& name, const QueueStatistics& queue) {
-  absl::StrAppendFormat(&table, "  %-10s %-10s %9d %9d %8d %8d %7d %9s %9s %7d %9d %9d %9d %9d\n",
-                        name, queue.io_thread, queue.reads, queue.writes, queue.flushes,
-                        queue.discards, queue.others, FormatSize(queue.bytes_read),
-                        FormatSize(queue.bytes_written), queue.errors, queue.kicks,
-                        queue.kicks_suppressed(), queue.interrupts, queue.interrupts_suppressed());
+  absl::StrAppendFormat(
+      &table, "  %-10s %-10s %9d %9d %8d %8d %7d %9s %9s %7d %9d %10d %10d %10d\n", name,
+      queue.io_thread, queue.reads, queue.writes, queue.flushes, queue.discards, queue.others,
+      FormatSize(queue.bytes_read), FormatSize(queue.bytes_written), queue.errors, queue.kicks,
+      queue.kicks_suppressed(), queue.interrupts, queue.interrupts_suppressed());
 }
 
 // As it is written on the command line.
@@ -37,18 +37,18 @@ Json QueueJson(const QueueStatistics& queue) {
           {"writes", queue.writes},
           {"flushes", queue.flushes},
           {"discards", queue.discards},
-          {"others", queue.others},
+          {"other_requests", queue.others},
           {"bytes_read", queue.bytes_read},
           {"bytes_written", queue.bytes_written},
           {"errors", queue.errors},
           {"kicks", queue.kicks},
           {"kicks_suppressed", queue.kicks_suppressed()},
-          {"kicks_on", queue.kicks_on},
-          {"kicks_off", queue.kicks_off},
+          {"kicks_enabled", queue.kicks_on},
+          {"kicks_disabled", queue.kicks_off},
           {"batches", queue.batches},
-          {"requests_a_batch", queue.batches == 0 ? 0
-                                                  : static_cast<double>(queue.requests()) /
-                                                        static_cast<double>(queue.batches)},
+          {"requests_per_batch", queue.batches == 0 ? 0
+                                                    : static_cast<double>(queue.requests()) /
+                                                          static_cast<double>(queue.batches)},
           {"interrupts", queue.interrupts},
           {"interrupts_suppressed", queue.interrupts_suppressed()}};
 }
@@ -75,11 +75,8 @@ void AppendBackend(std::string& table, const DiskStatistics& disk) {
 Json DiskJson(const DiskStatistics& disk) {
   Json counters = Json::object();
   for (const BlockCounter& counter : disk.counters) counters[counter.name] = counter.value;
-  return {{"path", disk.path},
-          {"cache", disk.cache},
-          {"aio", disk.engine},
-          {"counters", counters},
-          {"queues", QueuesJson(disk.queues)}};
+  return {{"id", disk.id},      {"path", disk.path},    {"cache", disk.cache},
+          {"aio", disk.engine}, {"counters", counters}, {"queues", QueuesJson(disk.queues)}};
 }
 
 }  // namespace
@@ -91,10 +88,10 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
                       console.written, console.waiting, console.dropped);
   for (const DiskStatistics& disk : statistics.disks) {
     AppendBackend(table, disk);
-    absl::StrAppendFormat(&table, "  %-10s %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %9s %9s %9s\n",
-                          "", "I/O thread", "reads", "writes", "flushes", "discards", "others",
-                          "read", "written", "errors", "kicks", "(spared)", "interrupts",
-                          "(spared)");
+    absl::StrAppendFormat(&table,
+                          "  %-10s %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %10s %10s %10s\n", "",
+                          "I/O thread", "reads", "writes", "flushes", "discards", "others", "read",
+                          "written", "errors", "kicks", "suppressed", "interrupts", "suppressed");
     for (size_t index = 0; index < disk.queues.size(); ++index) {
       AppendQueue(table, absl::StrFormat("queue %d", index), disk.queues[index]);
     }
@@ -130,9 +127,9 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
 
 std::string StatisticsJson(const MachineStatistics& statistics) {
   Json json = {{"console",
-                {{"written", statistics.console.written},
-                 {"waiting", statistics.console.waiting},
-                 {"dropped", statistics.console.dropped}}},
+                {{"bytes_written", statistics.console.written},
+                 {"bytes_waiting", statistics.console.waiting},
+                 {"bytes_dropped", statistics.console.dropped}}},
                {"disks", Json::array()},
                {"devices", Json::array()},
                {"assigned", Json::array()},
@@ -140,15 +137,16 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                {"vcpus", Json::array()}};
   for (const DiskStatistics& disk : statistics.disks) json["disks"].push_back(DiskJson(disk));
   for (const DeviceStatistics& device : statistics.devices) {
-    json["devices"].push_back({{"name", device.name}, {"queues", QueuesJson(device.queues)}});
+    json["devices"].push_back({{"id", device.name}, {"queues", QueuesJson(device.queues)}});
   }
   for (const AssignedStatistics& device : statistics.assigned) {
-    json["assigned"].push_back({{"address", device.address},
-                                {"vectors", device.vectors},
+    json["assigned"].push_back({{"id", device.id},
+                                {"address", device.address},
+                                {"max_vectors", device.vectors},
                                 {"register_exits", device.register_exits}});
   }
   for (const IoThreadStatistics& thread : statistics.io_threads) {
-    json["io_threads"].push_back({{"name", thread.name},
+    json["io_threads"].push_back({{"id", thread.name},
                                   {"waiter", thread.waiter},
                                   {"poll", PollJson(thread.poll)},
                                   {"signal", thread.signal},
@@ -161,14 +159,14 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                                   {"spin_limit_ns", thread.spin_limit_ns},
                                   {"dozes", thread.dozes},
                                   {"doze_ends", thread.doze_ends},
-                                  {"preempted", thread.preempted},
+                                  {"spin_preemptions", thread.preempted},
                                   {"wake_ns", thread.wake_ns},
                                   {"kick_ns", thread.kick_ns},
                                   {"sleep_cpu_ns", thread.sleep_cpu_ns},
                                   {"sleeps", thread.sleeps},
                                   {"wake_ups", thread.wake_ups},
-                                  {"parked", thread.parked},
-                                  {"unparked", thread.unparked},
+                                  {"queues_parked", thread.parked},
+                                  {"queues_unparked", thread.unparked},
                                   {"io_uring_enters", thread.io_uring_enters}});
   }
   for (const VcpuStatistics& vcpu : statistics.vcpus) {

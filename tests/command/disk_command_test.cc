@@ -91,7 +91,7 @@ TEST_F(DiskCommandTest, QueuesGoToTheThreadsTheyAreMappedTo) {
   EXPECT_EQ(threads[0]["poll"]["kind"], "fixed");
   EXPECT_EQ(threads[0]["poll"]["max_ns"], 20000);
   EXPECT_EQ(threads[0]["signal"], "batched");
-  EXPECT_EQ(threads[1]["name"], "io0");
+  EXPECT_EQ(threads[1]["id"], "io0");
   EXPECT_EQ(threads[1]["poll"]["kind"], "always");
 }
 
@@ -244,7 +244,7 @@ TEST_F(DiskCommandTest, TracesEveryRequestInOrder) {
     EXPECT_EQ(kinds["write"], queue["writes"]);
     EXPECT_EQ(kinds["flush"], queue["flushes"]);
     EXPECT_EQ(kinds["discard"], queue["discards"]);
-    EXPECT_EQ(kinds["other"], queue["others"]);
+    EXPECT_EQ(kinds["other"], queue["other_requests"]);
     EXPECT_GE(raised, queue["interrupts"]) << "an interrupt is for one request or more";
 
     const ProcessResult json =

@@ -155,9 +155,10 @@ TEST_F(PollCommandTest, ExplainsWhyThreadsWaitedAsTheyDid) {
   EXPECT_GT(a["idle"]["waits"]["policy"], 50);
   EXPECT_LE(a["idle"]["plan"]["spin_ns"], 20'000);
   const nlohmann::json& queue = a["queues"][0];
-  EXPECT_EQ(queue["disk"], Path("disk"));
+  EXPECT_EQ(queue["disk"], "disk0");
+  EXPECT_EQ(queue["path"], Path("disk"));
   EXPECT_GT(queue["requests"], 50);
-  const double found = queue["found_by_looking"];
+  const double found = queue["share_found_by_polling"];
   EXPECT_NEAR(found, 1 - queue["kicks"].get<double>() / queue["batches"].get<double>(), 1e-9);
   const nlohmann::json& b = threads[1];
   EXPECT_EQ(b["sleep_cost"]["cpu_ns"], 0) << "nobody needed to know";

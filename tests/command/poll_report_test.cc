@@ -119,15 +119,15 @@ TEST_F(PollReportTest, WithoutALookThereIsNoMark) {
 
 TEST_F(PollReportTest, TellsProgramsTheSame) {
   const Json thread = ParsedJson()["io_threads"][0];
-  EXPECT_EQ(thread["name"], "io0");
-  EXPECT_EQ(thread["poll"], Json::parse(R"({"kind":"cost","price":2.0,"cpu_max":0.2})"));
+  EXPECT_EQ(thread["id"], "io0");
+  EXPECT_EQ(thread["poll"], Json::parse(R"({"kind":"cost","price":2.0,"cpu_max_share":0.2})"));
   EXPECT_EQ(thread["sleep_cost"], Json::parse(R"({"cpu_ns":1900,"wake_ns":4123,"kick_ns":9000})"));
-  EXPECT_EQ(thread["hits"], 900);
-  EXPECT_EQ(thread["misses"], 100);
+  EXPECT_EQ(thread["spin_hits"], 900);
+  EXPECT_EQ(thread["spin_misses"], 100);
   EXPECT_EQ(thread["dozes"], 20);
   EXPECT_EQ(thread["doze_ends"], 15);
   EXPECT_EQ(thread["sleeps"], 334);
-  EXPECT_EQ(thread["preempted"], 3);
+  EXPECT_EQ(thread["spin_preemptions"], 3);
   const Json& idle = thread["idle"];
   EXPECT_EQ(idle["plan"], Json::parse(R"({"doze_ns":45600,"spin_ns":12345})"));
   EXPECT_EQ(idle["waits"], Json::parse(R"({"policy":700,"guard":12,"preempted":7,"ceiling":5,)"
@@ -146,7 +146,7 @@ TEST_F(PollReportTest, TellsProgramsTheSame) {
   EXPECT_EQ(queue["requests"], 500);
   EXPECT_EQ(queue["batches"], 400);
   EXPECT_EQ(queue["kicks"], 100);
-  EXPECT_EQ(queue["found_by_looking"], 0.75);
+  EXPECT_EQ(queue["share_found_by_polling"], 0.75);
   EXPECT_EQ(ParsedJson()["io_threads"][1]["in_flight"]["plan"]["spin_ns"], nullptr);
   EXPECT_EQ(ParsedJson()["io_threads"][1]["queues"][0]["queue"], 1);
 }

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 
 MachineStatistics TwoThreads() {
   MachineStatistics statistics;
-  statistics.disks = {{.path = "disk", .queues = {{.io_thread = "b"}}}};
+  statistics.disks = {{.id = "root", .path = "disk", .queues = {{.io_thread = "b"}}}};
   statistics.io_threads = {{.name = "a", .waiter = "epoll", .signal = "early"},
                            {.name = "b",
                             .waiter = "io_uring",
@@ -49,21 +49,23 @@ TEST(StatisticsReportTest, TheConsoleTellsWhatBecameOfItsBytes) {
   EXPECT_THAT(StatisticsTable(statistics),
               HasSubstr("console: 1 bytes written, 2 waiting for their reader, 3 dropped\n"));
   const nlohmann::json json = nlohmann::json::parse(StatisticsJson(statistics));
-  EXPECT_EQ(json["console"], nlohmann::json::parse(R"({"written":1,"waiting":2,"dropped":3})"));
+  EXPECT_EQ(json["console"],
+            nlohmann::json::parse(R"({"bytes_written":1,"bytes_waiting":2,"bytes_dropped":3})"));
 }
 
 TEST(StatisticsReportTest, TheJsonTellsThemToo) {
   const nlohmann::json json = nlohmann::json::parse(StatisticsJson(TwoThreads()));
   EXPECT_EQ(json["disks"][0]["queues"][0]["io_thread"], "b");
   const nlohmann::json& thread = json["io_threads"][1];
-  EXPECT_EQ(thread["name"], "b");
+  EXPECT_EQ(json["disks"][0]["id"], "root");
+  EXPECT_EQ(thread["id"], "b");
   EXPECT_EQ(thread["poll"],
             nlohmann::json::parse(R"({"kind":"grow-shrink","max_ns":50000,"grow":2,"shrink":3})"));
   EXPECT_EQ(thread["signal"], "batched");
   EXPECT_EQ(thread["cpus"], nlohmann::json::parse("[0,3]"));
   EXPECT_EQ(thread["dozes"], 7);
   EXPECT_EQ(thread["doze_ends"], 5);
-  EXPECT_EQ(thread["preempted"], 3);
+  EXPECT_EQ(thread["spin_preemptions"], 3);
   EXPECT_EQ(thread["kick_ns"], 8000);
   EXPECT_EQ(thread["sleep_cpu_ns"], 1900);
 }
@@ -107,7 +109,7 @@ TEST(PollSettingsTest, AreThoseThatTheKindLooksAt) {
             "poll=weighted,max=20us,grow=3,shrink=4,weight=5 "
             R"({"kind":"weighted","max_ns":20000,"grow":3,"shrink":4,"weight":5})");
   EXPECT_EQ(settings(PollKind::kCost),
-            R"(poll=cost,price=0.5,cpu-max=20% {"kind":"cost","price":0.5,"cpu_max":0.2})");
+            R"(poll=cost,price=0.5,cpu-max=20% {"kind":"cost","price":0.5,"cpu_max_share":0.2})");
 }
 
 }  // namespace

@@ -258,7 +258,7 @@ group_assign() {
     start_until 'fio_deep=' guest_with_controller || fail "the guest does not start"
     kill_after 300
     boot guest_with_controller verify,deep
-    grep '"vectors": [1-9]' "$work/console" || fail "Ringside counts no vectors"
+    grep '"max_vectors": [1-9]' "$work/console" || fail "Ringside counts no vectors"
     grep '"register_exits"' "$work/console"
     end_here
 }

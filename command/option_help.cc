@@ -1,5 +1,7 @@
 #include "command/option_help.h"
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -30,16 +32,13 @@ std::string Wrap(const std::string& text, size_t indent) {
   return wrapped;
 }
 
-std::string Default(const OptionDoc& option) {
-  if (option.is_required) return "required";
-  return option.unset.empty() ? "" : "default: " + option.unset;
-}
-
 std::string KeyHelp(const OptionDoc& option) {
+  std::vector<std::string> facts;
+  if (!option.values.empty()) facts.push_back(option.values);
+  if (option.is_required) facts.emplace_back("required");
+  if (!option.is_required && !option.unset.empty()) facts.push_back("default: " + option.unset);
   std::string text = option.doc;
-  if (!option.values.empty()) text += ": " + option.values;
-  const std::string unset = Default(option);
-  if (!unset.empty()) text += " (" + unset + ")";
+  if (!facts.empty()) text += " (" + absl::StrJoin(facts, "; ") + ')';
   std::string key = "  " + option.name + '=' + option.placeholder;
   if (key.size() >= kKeyColumns) {
     key += '\n' + std::string(kKeyColumns, ' ');
@@ -72,7 +71,7 @@ std::string Code(const std::string& text) {
 }
 
 std::string MarkdownTable(const std::vector<OptionDoc>& options, const std::string& dashes) {
-  std::string table = "| option | values | default | |\n| --- | --- | --- | --- |\n";
+  std::string table = "| option | values | default | meaning |\n| --- | --- | --- | --- |\n";
   for (const OptionDoc& option : options) {
     const std::string values =
         option.values.empty() ? "" : " " + absl::StrReplaceAll(option.values, {{"|", "\\|"}});
@@ -85,10 +84,14 @@ std::string MarkdownTable(const std::vector<OptionDoc>& options, const std::stri
 }
 
 std::string GroupMarkdown(const OptionGroup& group) {
-  std::string text = absl::StrFormat("\n## `--%s %s`\n\n", group.flag, "...");
-  absl::StrAppendFormat(&text, "%s.\n\nForms: %s%s. In JSON: `\"%s\"`%s.\n", group.doc,
-                        Code(group.forms), group.repeats ? ", and it repeats" : "", group.json,
-                        group.repeats ? ", a list of objects with the same keys" : "");
+  const std::string doc =
+      absl::StrCat(std::string(1, absl::ascii_toupper(group.doc[0])), group.doc.substr(1));
+  std::string text = absl::StrFormat(
+      "\n## `--%s`\n\n%s.\n\nForms: %s%s. In JSON: `\"%s\"`%s.\n", group.flag, doc,
+      Code(group.forms), group.repeats ? "; it may be given several times" : "", group.json,
+      group.repeats ? ", a list of objects with these keys"
+                    : ": `\"stdio\"`, `\"none\"` or an "
+                      "object with these keys");
   if (group.parts.size() == 1) {
     return text + '\n' + MarkdownTable(group.parts.front().options, "");
   }
@@ -131,8 +134,8 @@ JSON Schema.
 | `on`, `off` | `on`, `off` | `true`, `false` |
 | `CPUS` | numbers and ranges: `0-2+5` | `[0, 1, 2, 5]`, or the same as a string |
 | `VCPU:CPUS` | `0:2,1:3-4+6` | by vCPU: `[[2], [3, 4, 6]]`, or the same as a string |
-| `iothreads` | `a+b`, `a:0+3/b:1-2` | `["a", "b"]`, `[{ "id": "a", "queues": [0, 3] }, ...]`, or the same as a string |
-| any text | a comma in a list of keys is written twice | a string |
+| threads | `a+b`, `a:0+3/b:1-2` | `["a", "b"]`, `[{ "id": "a", "queues": [0, 3] }, ...]`, or the same as a string |
+| text | as it is; among keys a comma in it is written twice | a string |
 
 A JSON file has at most 1 MiB; a key that it has twice is refused.
 
@@ -168,7 +171,7 @@ std::string OptionsMarkdown() {
     text += group.flag.empty() ? MarkdownTable(group.parts.front().options, "--")
                                : GroupMarkdown(group);
   }
-  text += "\n## What else `ringside run` does\n\n| option | |\n| --- | --- |\n";
+  text += "\n## What else `ringside run` does\n\n| option | meaning |\n| --- | --- |\n";
   for (const RunOption& option : OwnRunOptions()) {
     std::string flag = std::string("--") + option.name;
     if (*option.placeholder != '\0') flag += std::string(" ") + option.placeholder;

@@ -22,7 +22,7 @@ void AddMachineOption(CLI::App& run, RunOptions& options, const std::string& fla
 // What is said of an option in its line of the help.
 std::string HelpLine(const OptionDoc& option) {
   std::string line = option.doc;
-  if (!option.values.empty()) line += ": " + option.values;
+  if (!option.values.empty()) line += " (" + option.values + ')';
   return line;
 }
 

@@ -203,7 +203,9 @@ std::span<const ObjectOption> ObjectOptions() {
   static constexpr std::array<ObjectOption, 4> kOptions = {{
       {.flag = "serial",
        .json = "serial",
-       .doc = "where the guest's serial port COM1 leads: to this terminal, nowhere, or into a file",
+       .doc = "where the guest's serial port COM1 leads: to this terminal (stdio, the default), "
+              "nowhere "
+              "(none), or into a file",
        .forms = "stdio|none|file=FILE[,KEY=VALUE...]",
        .repeats = false,
        .clear = [](MachineOptions& options) { options.serial = SerialOptions(); },

@@ -185,8 +185,9 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
 
   RunOptions options;
   CLI::App* run = app.add_subcommand("run", "boot a kernel");
-  AddRunOptions(*run, options);
-  if (AsksForHelp(argc, argv)) run->footer(KeysHelp() + kRunExamples + kExitCodes);
+  const bool with_help = AsksForHelp(argc, argv);
+  AddRunOptions(*run, options, with_help);
+  if (with_help) run->footer(KeysHelp() + kRunExamples + kExitCodes);
   ReportOptions report_options;
   CLI::App* report = app.add_subcommand("report", "say where disk requests spent their time");
   AddReportOptions(*report, report_options);

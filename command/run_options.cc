@@ -8,15 +8,12 @@
 namespace ringside {
 namespace {
 
-void AddMachineOption(CLI::App& run, RunOptions& options, const std::string& flag, bool repeats,
-                      const std::string& doc, const std::string& placeholder,
-                      const std::string& unset) {
-  run.add_option("--" + flag, options.machine[flag], doc)
-      ->type_name(placeholder)
+CLI::Option* AddMachineOption(CLI::App& run, RunOptions& options, const std::string& flag,
+                              bool repeats) {
+  return run.add_option("--" + flag, options.machine[flag])
       ->expected(1)
       ->multi_option_policy(repeats ? CLI::MultiOptionPolicy::TakeAll
-                                    : CLI::MultiOptionPolicy::Throw)
-      ->default_str(unset);
+                                    : CLI::MultiOptionPolicy::Throw);
 }
 
 // What is said of an option in its line of the help.
@@ -24,6 +21,23 @@ std::string HelpLine(const OptionDoc& option) {
   std::string line = option.doc;
   if (!option.values.empty()) line += " (" + option.values + ')';
   return line;
+}
+
+void AddDocumentedOptions(CLI::App& run, RunOptions& options) {
+  for (const OptionGroup& group : OptionGroups()) {
+    if (!group.flag.empty()) {
+      AddMachineOption(run, options, group.flag, group.repeats)
+          ->description(group.doc + (group.repeats ? "; repeatable" : ""))
+          ->type_name(group.forms);
+      continue;
+    }
+    for (const OptionDoc& option : group.parts.front().options) {
+      AddMachineOption(run, options, option.name, false)
+          ->description(HelpLine(option))
+          ->type_name(option.placeholder)
+          ->default_str(option.unset);
+    }
+  }
 }
 
 void AddOwnOption(CLI::App& run, RunOptions& options, const RunOption& option) {
@@ -79,16 +93,12 @@ std::span<const RunOption> OwnRunOptions() {
   return kOptions;
 }
 
-void AddRunOptions(CLI::App& run, RunOptions& options) {
-  for (const OptionGroup& group : OptionGroups()) {
-    if (!group.flag.empty()) {
-      const std::string doc = group.doc + (group.repeats ? "; repeatable" : "");
-      AddMachineOption(run, options, group.flag, group.repeats, doc, group.forms, "");
-      continue;
-    }
-    for (const OptionDoc& option : group.parts.front().options) {
-      AddMachineOption(run, options, option.name, false, HelpLine(option), option.placeholder,
-                       option.unset);
+void AddRunOptions(CLI::App& run, RunOptions& options, bool with_help) {
+  if (with_help) {
+    AddDocumentedOptions(run, options);
+  } else {
+    for (const OptionFlag& flag : OptionFlags()) {
+      AddMachineOption(run, options, flag.name, flag.repeats);
     }
   }
   for (const RunOption& option : OwnRunOptions()) AddOwnOption(run, options, option);

@@ -36,7 +36,8 @@ struct RunOption {
 };
 
 std::span<const RunOption> OwnRunOptions();
-// `options` is filled when `run` parses, and until then has to stay where it is.
-void AddRunOptions(CLI::App& run, RunOptions& options);
+// `options` is filled when `run` parses, and until then has to stay where it is. Only with their
+// help do options have documentation, which a start can do without.
+void AddRunOptions(CLI::App& run, RunOptions& options, bool with_help);
 
 }  // namespace ringside

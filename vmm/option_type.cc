@@ -63,10 +63,14 @@ Json FromText(const OptionSpec& spec, const std::string& text) {
   return text;
 }
 
+// Which would end it early where the kernel takes it.
+bool HasNul(const Json& value) {
+  return value.is_string() && value.get_ref<const std::string&>().find('\0') != std::string::npos;
+}
+
 absl::StatusOr<Json> ReadText(const Given& given) {
   if (!given.value.is_string()) return given.Refuse("is not a text");
   const auto& text = given.value.get_ref<const std::string&>();
-  if (text.find('\0') != std::string::npos) return given.Refuse("has a NUL character in it");
   if (given.spec.type.kind == OptionKind::kNvmeUrl) {
     if (const auto url = ParseNvmeUrl(text); !url.ok()) return given.Refuse(Message(url.status()));
   }
@@ -219,7 +223,9 @@ absl::StatusOr<Json> ReadValue(const OptionSpec& spec, const char* owner, const 
   const Json value = place.is_text && given.is_string()
                          ? FromText(spec, given.get_ref<const std::string&>())
                          : given;
-  RINGSIDE_ASSIGN_OR_RETURN(Json canonical, ReadByKind({spec, owner, place, value, value}));
+  const Given as_given = {spec, owner, place, value, value};
+  if (HasNul(value)) return as_given.Refuse("has a NUL character in it");
+  RINGSIDE_ASSIGN_OR_RETURN(Json canonical, ReadByKind(as_given));
   RINGSIDE_RETURN_IF_ERROR(Check({spec, owner, place, value, canonical}));
   return canonical;
 }

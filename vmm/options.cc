@@ -85,6 +85,13 @@ absl::Status SetOption(const std::string& flag, std::span<const std::string> tex
   return absl::OkStatus();
 }
 
+std::vector<OptionFlag> OptionFlags() {
+  std::vector<OptionFlag> flags;
+  for (const auto& option : MachineOwnOptions().options) flags.push_back({option.spec().name});
+  for (const ObjectOption& option : ObjectOptions()) flags.push_back({option.flag, option.repeats});
+  return flags;
+}
+
 absl::Status ReadOptions(const Json& json, MachineOptions& options) {
   if (!json.is_object()) return BadInput("the configuration is not a JSON object: write { ... }");
   for (const auto& [key, given] : json.items()) {

@@ -53,6 +53,13 @@ absl::StatusOr<Json> PrintOptions(const MachineOptions& options);
 absl::Status CheckOptions(const MachineConfig& config);
 absl::Status CheckOptions(const MachineOptions& options);
 
+// What SetOption takes.
+struct OptionFlag {
+  const char* name;  // "cpus"
+  bool repeats = false;
+};
+std::vector<OptionFlag> OptionFlags();
+
 // ---- For help and documents ----
 
 struct OptionDoc {

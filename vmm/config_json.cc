@@ -88,8 +88,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   std::string error_;
 };
 
-// Counts the bytes that the parser has taken.
-class CountingIterator {
+// Notes how far the parser has come.
+class NotingIterator {
  public:
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -97,18 +97,19 @@ class CountingIterator {
   using pointer = const char*;
   using reference = const char&;
 
-  CountingIterator(const char* at, const char** furthest) : at_(at), furthest_(furthest) {}
+  using Position = std::string_view::const_iterator;
+  NotingIterator(Position at, Position* furthest) : at_(at), furthest_(furthest) {}
   reference operator*() const { return *at_; }
-  CountingIterator& operator++() {
+  NotingIterator& operator++() {
     *furthest_ = ++at_;
     return *this;
   }
-  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
-  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+  bool operator==(const NotingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const NotingIterator& other) const { return at_ != other.at_; }
 
  private:
-  const char* at_;
-  const char** furthest_;
+  Position at_;
+  Position* furthest_;
 };
 
 }  // namespace
@@ -119,10 +120,10 @@ absl::StatusOr<Json> ParseConfigJson(std::string_view text) {
                     kMostConfigBytes);
   }
   Builder builder;
-  const char* taken = text.data();
-  const CountingIterator begin(text.data(), &taken), end(text.data() + text.size(), &taken);
+  auto taken = text.begin();
+  const NotingIterator begin(text.begin(), &taken), end(text.end(), &taken);
   if (Json::sax_parse(begin, end, &builder)) return builder.Take();
-  return BadInput("line %d: %s", 1 + std::count(text.data(), taken, '\n'), builder.error());
+  return BadInput("line %d: %s", 1 + std::count(text.begin(), taken, '\n'), builder.error());
 }
 
 }  // namespace ringside

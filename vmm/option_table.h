@@ -100,8 +100,10 @@ class Option {
   Json Get(const Object& object) const {
     Json value = get_(object);
     const bool has_unset = *spec_.unset != '\0' || spec_.is_required;
-    const bool is_zero = value == "" || value == 0 || (value.is_array() && value.empty());
-    return has_unset && is_zero ? Json() : value;
+    const bool is_empty = value.is_string()  ? value.get_ref<const std::string&>().empty()
+                          : value.is_array() ? value.empty()
+                                             : value == 0;
+    return has_unset && is_empty ? Json() : value;
   }
   void Set(const Json& value, Object& object) const { set_(value, object); }
 
@@ -138,6 +140,7 @@ struct OptionTable {
   }
   std::vector<std::string> Names() const {
     std::vector<std::string> names;
+    names.reserve(options.size());
     for (const Option<Object>& option : options) names.emplace_back(option.spec().name);
     return names;
   }

@@ -1,4 +1,5 @@
 // The other way round: values as they are written, and what is said of those that are possible.
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/size.h"

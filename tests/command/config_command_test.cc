@@ -55,14 +55,35 @@ std::vector<std::string> ExamplesIn(std::string text) {
   std::vector<std::string> examples;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) {
-    if (line.starts_with("  ringside run ")) examples.push_back(line.substr(2));
+    std::smatch match;
+    const std::regex example(R"(^ +(?:.*[ /])?(ringside run --(?!help).*))");
+    if (std::regex_match(line, match, example)) examples.push_back(match[1]);
   }
   return examples;
 }
 
-TEST_F(ConfigCommandTest, EveryExampleOfTheHelpIsAConfiguration) {
-  const std::vector<std::string> examples = ExamplesIn(Ringside({"run", "--help"}).output);
+std::string ReadFile(const std::filesystem::path& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Of the documents, whose examples are indented.
+std::vector<std::string> DocumentedExamples() {
+  const std::filesystem::path docs(RINGSIDE_DOCS);
+  std::vector<std::string> examples = ExamplesIn(ReadFile(docs / ".." / "README.md"));
+  for (const auto& entry : std::filesystem::directory_iterator(docs)) {
+    if (entry.path().extension() != ".md") continue;
+    for (std::string& example : ExamplesIn(ReadFile(entry))) examples.push_back(std::move(example));
+  }
+  return examples;
+}
+
+TEST_F(ConfigCommandTest, EveryExampleOfTheHelpAndTheDocumentsIsAConfiguration) {
+  std::vector<std::string> examples = ExamplesIn(Ringside({"run", "--help"}).output);
   EXPECT_GE(examples.size(), 12u);
+  const std::vector<std::string> documented = DocumentedExamples();
+  EXPECT_GE(documented.size(), 3u);
+  examples.insert(examples.end(), documented.begin(), documented.end());
   for (const std::string& example : examples) {
     SCOPED_TRACE(example);
     const bool prints = example.find("--print-config") != std::string::npos;
@@ -76,6 +97,18 @@ TEST_F(ConfigCommandTest, EveryExampleOfTheHelpIsAConfiguration) {
     EXPECT_EQ(again.status, 0) << again.errors;
     EXPECT_EQ(again.output, run.output);
   }
+}
+
+TEST_F(ConfigCommandTest, TheExampleOfAFileIsOne) {
+  const std::string document = ReadFile(std::filesystem::path(RINGSIDE_DOCS) / "options.md");
+  const std::string begin = "```json\n";
+  const size_t first = document.find(begin) + begin.size();
+  const std::string json = document.substr(first, document.find("```", first) - first);
+  const ProcessResult run = Ringside({"run", "--config", Write("vm.json", json), "--print-config"});
+  ASSERT_EQ(run.status, 0) << run.errors;
+  // All that it says is in what is printed.
+  EXPECT_EQ(Json::parse(run.output)["iothreads"][0]["price"], 0.5);
+  EXPECT_EQ(Json::parse(run.output)["disks"].size(), 2u);
 }
 
 TEST_F(ConfigCommandTest, FlagsOverrideTheFile) {
@@ -143,8 +176,7 @@ TEST_F(ConfigCommandTest, WantsToKnowWhatToPrint) {
 
 TEST_F(ConfigCommandTest, WhatIsCommittedIsCurrent) {
   const auto committed = [](const std::string& name) {
-    std::ifstream file(std::filesystem::path(RINGSIDE_DOCS) / name);
-    return std::string(std::istreambuf_iterator<char>(file), {});
+    return ReadFile(std::filesystem::path(RINGSIDE_DOCS) / name);
   };
   EXPECT_EQ(Ringside({"config", "--markdown"}).output, committed("options.md"))
       << "make it anew: build/release/ringside config --markdown > docs/options.md";

@@ -184,7 +184,7 @@ int Fail(const absl::Status& status, LogSink& log) {
 int PrintConfig(const MachineOptions& options, LogSink& log) {
   const absl::StatusOr<Json> json = PrintOptions(options);
   if (!json.ok()) return Fail(json.status(), log);
-  std::cout << json->dump(2) << std::endl;
+  std::cout << json->dump(2) << '\n' << std::flush;
   if (std::cout) return kExitOk;
   log.Log(Severity::kError, "--print-config cannot write to stdout");
   return kExitFailure;

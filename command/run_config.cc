@@ -35,7 +35,7 @@ absl::StatusOr<std::string> ReadConfig(const std::string& path) {
 absl::Status ReadConfigFile(const std::string& path, MachineOptions& machine) {
   RINGSIDE_ASSIGN_OR_RETURN(const std::string text, ReadConfig(path));
   const absl::StatusOr<Json> json = ParseConfigJson(text);
-  const absl::Status status = json.ok() ? ReadOptions(*json, machine) : json.status();
+  absl::Status status = json.ok() ? ReadOptions(*json, machine) : json.status();
   if (status.ok()) return status;
   return BadInput("--config '%s': %s", path, Message(status));
 }

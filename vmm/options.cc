@@ -116,6 +116,10 @@ absl::StatusOr<Json> PrintOptions(const MachineOptions& options) {
 
 absl::Status CheckOptions(const MachineOptions& options) {
   RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, options));
+  if (options.serial.target == SerialOptions::Target::kFile) {
+    RINGSIDE_RETURN_IF_ERROR(
+        CheckObject(SerialFileOptions(), {.prefix = "serial."}, options.serial));
+  }
   const MachineConfig& config = options.machine;
   for (size_t i = 0; i < config.disks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckDisk(Item("disks", i), config.disks[i]));

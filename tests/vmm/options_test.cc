@@ -327,6 +327,13 @@ TEST(CheckOptionsTest, NamesTheObject) {
   EXPECT_THAT(CheckError([](MachineConfig& c) { c.kernel.clear(); }), StartsWith("kernel is miss"));
 }
 
+TEST(CheckOptionsTest, AFileForTheSerialPortHasAName) {
+  MachineOptions options;
+  options.machine.kernel = "k";
+  options.serial.target = SerialOptions::Target::kFile;
+  EXPECT_THAT(std::string(Message(CheckOptions(options))), StartsWith("serial.file is missing"));
+}
+
 TEST(CheckOptionsTest, IdsAreUniqueAmongAllDevices) {
   const DiskConfig disk = {.backend = FileConfig{.path = "p"}};
   EXPECT_EQ(CheckError([&](MachineConfig& c) {

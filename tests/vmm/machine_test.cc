@@ -24,7 +24,6 @@ using testing::CountEntries;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint64_t kMiB = 1 << 20;
 constexpr uint64_t kGiB = 1 << 30;
 
 // A file whose bytes add up to a known sum.

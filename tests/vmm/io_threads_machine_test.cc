@@ -259,7 +259,7 @@ TEST_F(IoThreadsMachineTest, PollingIsChangedWhileTheGuestRuns) {
 // A thread that something holds, as storage can that hangs, holds nobody who asks: he gives up, and
 // what he has asked for comes about when the thread is back.
 TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
-  MachineConfig config = Config("rw=randread verify=1 size=2M qd=1 runtime=400ms");
+  MachineConfig config = Config("rw=randread verify=1 size=2M qd=1 runtime=1s");
   config.io_threads[0].tuning.trace_waits = true;
   config.disks = {File(image_)};
   IoThreads* io_threads = nullptr;
@@ -270,6 +270,9 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
                            QueuedDevice::QueueConfig{});
                      }}};
   const auto machine = Begin(config);
+  // A guest that waits for the thread is what a pause cannot bring to rest.
+  ASSERT_TRUE(
+      testing::SpinUntil([&] { return machine->Statistics().disks[0].queues[0].requests() > 0; }));
   constexpr absl::Duration kPatience = absl::Milliseconds(20);
   Event release;
   (*io_threads->Find("a"))->Begin([&release] { release.Wait(); });
@@ -287,6 +290,7 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
               HasSubstr("another one of it is still being moved"));
   EXPECT_EQ(machine->Statistics().io_threads.size(), 2u) << "and this waits for nobody";
   EXPECT_EQ(machine->Pause(kPatience).code(), absl::StatusCode::kDeadlineExceeded);
+  machine->Resume();
   release.Notify();
   ASSERT_TRUE(testing::SpinUntil(
       [&] { return machine->Statistics().devices[0].queues[0].io_thread == "a"; }));

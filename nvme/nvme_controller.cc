@@ -107,6 +107,7 @@ absl::Status NvmeController::SetUpInterrupts() {
 
 void NvmeController::Run(absl::Status& status, Event& is_up) {
   status = SetUp();
+  BeginTick();
   const bool ok = status.ok();
   is_up.Notify();  // the caller's variables are gone after this
   while (ok) {
@@ -136,7 +137,9 @@ void NvmeController::WaitForSomething() {
     timeout_ms = left_ns <= 0 ? 0 : static_cast<int>(left_ns / 1'000'000 + 1);
   }
   if (away_) timeout_ms = static_cast<int>(kReturnPeriodNs / 1'000'000);
-  const bool is_told = !away_ && !given_up_ && !watch_.ends();
+  const bool works = !away_ && !given_up_;
+  if (works && !events_.empty()) timeout_ms = 0;  // told of while another answer was waited for
+  const bool is_told = works && !watch_.ends();
   pollfd fds[] = {{.fd = wake_.fd(), .events = POLLIN},
                   {.fd = interrupts_[0].fd(), .events = POLLIN},
                   {.fd = is_told ? device_->gone_fd() : -1, .events = POLLIN}};
@@ -147,12 +150,18 @@ void NvmeController::WaitForSomething() {
     resting_ = false;
     device_->MaskVector(0);  // each tick looks
     watch_.asleep.store(false, std::memory_order_relaxed);
-    next_tick_ns_ = MonotonicNs() + pace_.tick_ns;
+    BeginTick();
   }
   if (fds[2].revents != 0) Recover("it is gone");
 }
 
-// Called once a tick. When nothing is in flight it says that it will sleep, and sleeps a tick
+// What has passed until now is not counted.
+void NvmeController::BeginTick() {
+  counted_ns_ = MonotonicNs();
+  next_tick_ns_ = counted_ns_ + pace_.tick_ns;
+}
+
+// Called once per tick. When nothing is in flight it says that it will sleep, and sleeps a tick
 // later if that is still so. In between every channel that sends something sees what it has said,
 // or its store of `sent_at` is seen here: no store takes a tick to be visible, and so the senders
 // need no fence. They wake this thread when they find it asleep.
@@ -166,7 +175,7 @@ void NvmeController::Rest() {
   if (!busy) resting_ = watch_.asleep.load(std::memory_order_relaxed) && device_->UnmaskVector(0);
   watch_.asleep.store(!busy, std::memory_order_relaxed);
   // A whole tick, however long the one that ends here has taken.
-  if (!busy) next_tick_ns_ = MonotonicNs() + pace_.tick_ns;
+  if (!busy) BeginTick();
 }
 
 void NvmeController::OnControllerThread(absl::FunctionRef<void()> function) {
@@ -275,6 +284,7 @@ void NvmeController::ChangeQueues() {
     queue->created = status.ok();
     queue->failed = !status.ok();
     if (queue->failed && !given_up_) log_limit_.Log(Severity::kError, "%s", Message(status));
+    CountTicks();  // what is sent now is no older for the time that this has taken
     queue->OnIoThread(
         [&](NvmeChannel& channel) { queue->created ? channel.Thaw() : channel.Fail(); });
   }

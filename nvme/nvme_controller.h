@@ -114,6 +114,7 @@ class NvmeController {
   absl::Status DeleteQueue(NvmeQueue& queue);
   void UnmakeQueue(NvmeQueue& queue);
   void CancelQueue(NvmeQueue& queue);
+  void BeginTick();
   void CountTicks();
   void Tick();
   void CheckCommands(NvmeQueue& queue);
@@ -152,6 +153,7 @@ class NvmeController {
   Counter lost_interrupts_;
 
   // The controller's thread only.
+  int64_t counted_ns_ = 0;  // ticks are counted until then
   int64_t next_tick_ns_ = 0;
   bool resting_ = false;
   bool away_ = false;  // and waited for

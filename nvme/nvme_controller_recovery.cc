@@ -13,16 +13,17 @@ namespace ringside {
 // commands are late at worst.
 void NvmeController::CountTicks() {
   const int64_t now_ns = MonotonicNs();
-  if (now_ns < next_tick_ns_) return;
-  const auto ticks = static_cast<uint32_t>(
-      std::clamp<int64_t>(1 + (now_ns - next_tick_ns_) / pace_.tick_ns, 1, pace_.ticks_a_timeout));
+  const int64_t passed = (now_ns - counted_ns_) / pace_.tick_ns;
+  if (passed == 0) return;
+  const auto ticks = static_cast<uint32_t>(std::min<int64_t>(passed, pace_.ticks_a_timeout));
   const uint32_t tick = watch_.tick.load(std::memory_order_relaxed);
   watch_.tick.store(NvmeWatch::Later(tick, ticks), std::memory_order_relaxed);
-  next_tick_ns_ = now_ns + pace_.tick_ns;
+  counted_ns_ = now_ns;
 }
 
 void NvmeController::Tick() {
   CountTicks();
+  next_tick_ns_ = MonotonicNs() + pace_.tick_ns;
   // When the machine is over CancelQueue ends what there is.
   if (!given_up_ && !away_ && !watch_.ends()) {
     const uint32_t status = admin_->status();

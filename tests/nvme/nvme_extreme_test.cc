@@ -25,7 +25,7 @@ constexpr uint32_t kAlways = 1'000'000;
 
 class NvmeExtremeTest : public NvmeTest {
  protected:
-  NvmeExtremeTest() : NvmeTest(absl::Milliseconds(200)) {}
+  explicit NvmeExtremeTest(absl::Duration timeout = absl::Milliseconds(200)) : NvmeTest(timeout) {}
   int Write(uint64_t offset, uint32_t size) {
     TestRequest write(BlockOp::kWrite, offset, Pieces{{memory_.At(0, size)}});
     return disk_->Run(write.Set(Pattern(size, 5)));
@@ -145,7 +145,13 @@ TEST_F(NvmeExtremeTest, OpeningHasAnEndWhateverCapSays) {
   EXPECT_LT(absl::Now() - start, absl::Seconds(10));
 }
 
-TEST_F(NvmeExtremeTest, EventsDoNotFillTheLog) {
+// No log page is late, however busy the machine is: a reset would take the events back.
+class NvmeEventsTest : public NvmeExtremeTest {
+ protected:
+  NvmeEventsTest() : NvmeExtremeTest(absl::Seconds(20)) {}
+};
+
+TEST_F(NvmeEventsTest, DoNotFillTheLog) {
   Start();
   constexpr size_t kEvents = 50;
   for (size_t i = 0; i < kEvents; ++i) model_->SendAsyncEvent(0x00020001);

@@ -172,6 +172,28 @@ TEST_F(NvmeFaultTest, WhatIsSlowIsNotDoneTwice) {
   EXPECT_EQ(Count("timeouts"), 0);
 }
 
+// What waited for its queue, when the machine begins and after a reset, has all its time from when
+// it is sent.
+TEST_F(NvmeFaultTest, TheTimeThatAQueueTakesIsNotItsCommands) {
+  const int64_t timeout_ns = absl::ToInt64Nanoseconds(timeout_);
+  const NvmeModelFault slow_queue = {.kind = Kind::kDelay,
+                                     .admin = true,
+                                     .opcode = static_cast<uint8_t>(nvme::AdminOp::kCreateSq),
+                                     .delay_ns = timeout_ns * 3 / 4};
+  const NvmeModelFault slow_write = {.kind = Kind::kDelay, .delay_ns = timeout_ns / 2};
+  MakeModel({});
+  model_->Add(slow_queue);
+  model_->Add(slow_write);
+  Connect();
+  EXPECT_EQ(Write(), 0);
+  EXPECT_EQ(Count("timeouts"), 0);
+  model_->Add({.kind = Kind::kLoseCompletion});
+  model_->Add(slow_queue);
+  model_->Add(slow_write);  // when it is sent again
+  EXPECT_EQ(Write(), 0);
+  EXPECT_EQ(Count("resets"), 1);
+}
+
 TEST_F(NvmeFaultTest, AnEntryOfTheWrongPhaseIsNone) {
   Start();
   model_->Add({.kind = Kind::kWrongPhase, .skip = 3});

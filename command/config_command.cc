@@ -1,9 +1,9 @@
 #include "command/config_command.h"
 
-#include <iostream>
-
+#include "base/status.h"
 #include "command/exit_codes.h"
 #include "command/option_help.h"
+#include "command/standard_output.h"
 #include "vmm/options.h"
 
 namespace ringside {
@@ -13,10 +13,10 @@ int ConfigCommand(const ConfigCommandOptions& options, LogSink& log) {
     log.Log(Severity::kError, "config prints one thing: give --schema or --markdown");
     return kExitBadInput;
   }
-  std::cout << (options.schema ? OptionSchema().dump(2) + '\n' : OptionsMarkdown()) << std::flush;
-  if (std::cout) return kExitOk;
-  log.Log(Severity::kError, "config cannot write to stdout");
-  return kExitFailure;
+  const absl::Status status =
+      WriteToStdout(options.schema ? OptionSchema().dump(2) + '\n' : OptionsMarkdown());
+  if (!status.ok()) log.Log(Severity::kError, Message(status));
+  return ExitCodeOf(status);
 }
 
 }  // namespace ringside

@@ -1,11 +1,10 @@
 #include "command/report_command.h"
 
-#include <cstdio>
-
 #include "base/status.h"
 #include "command/exit_codes.h"
 #include "command/latency_file.h"
 #include "command/latency_summary.h"
+#include "command/standard_output.h"
 #include "command/trace_file.h"
 
 namespace ringside {
@@ -24,8 +23,7 @@ absl::Status Report(const ReportOptions& options) {
     RINGSIDE_ASSIGN_OR_RETURN(const TraceFile svg, TraceFile::Open(kLatencySvg, options.svg));
     RINGSIDE_RETURN_IF_ERROR(svg.Write([&](std::ostream& file) { file << LatencySvg(report); }));
   }
-  std::fputs((options.json ? LatencyJson(report) : LatencyTable(report)).c_str(), stdout);
-  return absl::OkStatus();
+  return WriteToStdout(options.json ? LatencyJson(report) : LatencyTable(report));
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <poll.h>
 #include <unistd.h>
 
@@ -17,6 +16,7 @@
 #include "command/poll_report.h"
 #include "command/run_config.h"
 #include "command/serial_port.h"
+#include "command/standard_output.h"
 #include "command/statistics_report.h"
 #include "command/terminal.h"
 #include "command/wait_file.h"
@@ -184,10 +184,8 @@ int Fail(const absl::Status& status, LogSink& log) {
 int PrintConfig(const MachineOptions& options, LogSink& log) {
   const absl::StatusOr<Json> json = PrintOptions(options);
   if (!json.ok()) return Fail(json.status(), log);
-  std::cout << json->dump(2) << '\n' << std::flush;
-  if (std::cout) return kExitOk;
-  log.Log(Severity::kError, "--print-config cannot write to stdout");
-  return kExitFailure;
+  const absl::Status written = WriteToStdout(json->dump(2) + '\n');
+  return written.ok() ? kExitOk : Fail(written, log);
 }
 
 }  // namespace

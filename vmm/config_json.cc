@@ -82,8 +82,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
   Json root_;
-  std::vector<Json*>
-      open_;              // the objects and lists around what comes next; they stay where they are
+  // The objects and lists around what comes next. They stay where they are.
+  std::vector<Json*> open_;
   Json* next_ = nullptr;  // the value of the key that was read last
   std::string error_;
 };

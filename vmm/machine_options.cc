@@ -5,6 +5,7 @@
 #include "vmm/disk_options.h"
 #include "vmm/io_thread_options.h"
 #include "vmm/key_value.h"
+#include "vmm/option_document.h"
 #include "vmm/option_lists.h"
 
 namespace ringside {
@@ -79,11 +80,44 @@ Json PrintSerial(const MachineOptions& options) {
   return PrintObject(SerialFileOptions(), options.serial);
 }
 
+template <typename Object, const OptionTable<Object>& (*table)()>
+std::vector<OptionGroup::Part> Parts() {
+  return {{"", "", Document(table(), Object())}};
+}
+
+Json SerialSchema() {
+  return {{"anyOf", Json::array({Json{{"enum", {kStdio, kNone}}},
+                                 ObjectSchema(SerialFileOptions(), SerialOptions())})},
+          {"default", kStdio}};
+}
+
 absl::Status AddDisk(const OptionPlace& place, const Json& given, MachineOptions& options) {
   RINGSIDE_RETURN_IF_ERROR(CheckIsObject(place, given));
   RINGSIDE_ASSIGN_OR_RETURN(DiskConfig disk, ReadDisk(place, given));
   options.machine.disks.push_back(std::move(disk));
   return absl::OkStatus();
+}
+
+std::vector<OptionGroup::Part> DiskParts() {
+  std::vector<OptionGroup::Part> parts;
+  for (const DiskKind& kind : DiskKinds()) {
+    parts.push_back({kind.name, kind.doc, Document(kind.table, kind.make())});
+  }
+  return parts;
+}
+
+// Only a file and a namespace that Ringside drives can do without their type.
+Json DiskSchema() {
+  Json kinds = Json::array();
+  for (const DiskKind& kind : DiskKinds()) {
+    Json schema = ObjectSchema(kind.table, kind.make());
+    Json properties = {{"type", {{"const", kind.name}, {"description", kind.doc}}}};
+    properties.update(schema["properties"]);
+    schema["properties"] = std::move(properties);
+    if (!kind.type_is_optional) schema["required"].push_back("type");
+    kinds.push_back(std::move(schema));
+  }
+  return {{"oneOf", std::move(kinds)}};
 }
 
 absl::StatusOr<Json> ParseIoThreadText(const std::string& text) {
@@ -93,6 +127,10 @@ absl::StatusOr<Json> ParseIoThreadText(const std::string& text) {
 absl::Status AddIoThread(const OptionPlace& place, const Json& given, MachineOptions& options) {
   RINGSIDE_RETURN_IF_ERROR(CheckIsObject(place, given));
   return ReadObject(IoThreadOptions(), place, given, options.machine.io_threads.emplace_back());
+}
+
+Json IoThreadSchema() {
+  return ObjectSchema(IoThreadOptions(), IoThreadConfig());
 }
 
 // "ADDRESS", or "ADDRESS,id=NAME".
@@ -113,54 +151,59 @@ absl::Status AddAssigned(const OptionPlace& place, const Json& given, MachineOpt
   return ReadObject(AssignedOptions(), place, given, device);
 }
 
+Json AssignedSchema() {
+  return {{"anyOf", Json::array({Json{{"type", "string"}},
+                                 ObjectSchema(AssignedOptions(), AssignedConfig())})}};
+}
+
 }  // namespace
 
-const OptionTable<MachineOptions>& MachineOwnOptions() {
-  static const OptionTable<MachineOptions> table = {
+const OptionTable<MachineConfig>& MachineOwnOptions() {
+  static const OptionTable<MachineConfig> table = {
       "a machine",
       {{{.name = "kernel",
          .type = Plain(OptionKind::kPath),
          .doc = "the kernel: a bzImage, an ELF vmlinux, or any ELF file with a PVH note",
          .is_required = true},
-        [](auto& options) -> auto& { return options.machine.kernel; }},
+        [](auto& machine) -> auto& { return machine.kernel; }},
        {{.name = "initrd",
          .type = Plain(OptionKind::kPath),
          .doc = "the initial RAM disk",
          .unset = "none"},
-        [](auto& options) -> auto& { return options.machine.initrd; }},
+        [](auto& machine) -> auto& { return machine.initrd; }},
        {{.name = "cmdline", .type = Plain(OptionKind::kText), .doc = "the kernel's command line"},
-        [](auto& options) -> auto& { return options.machine.command_line; }},
+        [](auto& machine) -> auto& { return machine.command_line; }},
        {{.name = "entry",
          .type = Plain(OptionKind::kChoice),
          .doc = "how the kernel is entered; auto: pvh where it has a note of that, else linux"},
-        [](auto& options) -> auto& { return options.machine.protocol; }},
+        [](auto& machine) -> auto& { return machine.protocol; }},
        {{.name = "cpus",
          .type = Whole(1, Machine::kMaxCpus),
          .unit = "vCPUs",
          .doc = "how many vCPUs the guest has"},
-        [](auto& options) -> auto& { return options.machine.cpus; }},
+        [](auto& machine) -> auto& { return machine.cpus; }},
        {{.name = "cpu-affinity",
          .type = Plain(OptionKind::kAffinity),
          .doc = "the CPUs of the host that vCPUs are kept on, such as 0:2,1:3-4+6; in JSON a list "
                 "by vCPU",
          .unset = "any"},
-        [](auto& options) -> auto& { return options.machine.vcpu_cpus; }},
+        [](auto& machine) -> auto& { return machine.vcpu_cpus; }},
        {{.name = "memory",
          .type = Size(kMinMemory, kMaxMemory, kPageSize),
          .unit = "of memory",
          .doc = "the guest's memory, in whole pages of 4 KiB"},
-        [](auto& options) -> auto& { return options.machine.memory; }},
+        [](auto& machine) -> auto& { return machine.memory; }},
        {{.name = "halt-poll",
          .type = Time(absl::ZeroDuration(), absl::Seconds(1)),
          .doc = "how long KVM polls for a vCPU that halts before it lets that sleep; kernel: as "
                 "kvm.ko is set",
          .unset_name = "kernel"},
-        [](auto& options) -> auto& { return options.machine.halt_poll; }},
+        [](auto& machine) -> auto& { return machine.halt_poll; }},
        {{.name = "pit",
          .type = Plain(OptionKind::kChoice),
          .doc = "whether the guest has an interval timer (Intel 8254); auto: only where KVM has no "
                 "TSC deadline timer for guests"},
-        [](auto& options) -> auto& { return options.machine.pit; }}}};
+        [](auto& machine) -> auto& { return machine.pit; }}}};
   return table;
 }
 
@@ -204,14 +247,15 @@ std::span<const ObjectOption> ObjectOptions() {
       {.flag = "serial",
        .json = "serial",
        .doc = "where the guest's serial port COM1 leads: to this terminal (stdio, the default), "
-              "nowhere "
-              "(none), or into a file",
+              "nowhere (none), or into a file",
        .forms = "stdio|none|file=FILE[,KEY=VALUE...]",
        .repeats = false,
        .clear = [](MachineOptions& options) { options.serial = SerialOptions(); },
        .parse = ParseSerialText,
        .add = SetSerial,
-       .print = PrintSerial},
+       .print = PrintSerial,
+       .parts = Parts<SerialOptions, SerialFileOptions>,
+       .schema = SerialSchema},
       {.flag = "disk",
        .json = "disks",
        .doc = "a disk: /dev/vda, /dev/vdb and so on. What stands in front of the keys says where "
@@ -227,7 +271,9 @@ std::span<const ObjectOption> ObjectOptions() {
              Json disks = Json::array();
              for (const DiskConfig& disk : options.machine.disks) disks.push_back(PrintDisk(disk));
              return disks;
-           }},
+           },
+       .parts = DiskParts,
+       .schema = DiskSchema},
       {.flag = "iothread",
        .json = "iothreads",
        .doc = "a thread that serves devices, and how it waits for work; without any there is one",
@@ -243,7 +289,9 @@ std::span<const ObjectOption> ObjectOptions() {
                threads.push_back(PrintObject(IoThreadOptions(), thread));
              }
              return threads;
-           }},
+           },
+       .parts = Parts<IoThreadConfig, IoThreadOptions>,
+       .schema = IoThreadSchema},
       {.flag = "vfio",
        .json = "vfio",
        .doc = "a PCI device of the host that is passed through to the guest: one with MSI-X that "
@@ -260,7 +308,9 @@ std::span<const ObjectOption> ObjectOptions() {
                devices.push_back(PrintObject(AssignedOptions(), device));
              }
              return devices;
-           }},
+           },
+       .parts = Parts<AssignedConfig, AssignedOptions>,
+       .schema = AssignedSchema},
   }};
   return kOptions;
 }

@@ -8,7 +8,7 @@
 
 namespace ringside {
 
-const OptionTable<MachineOptions>& MachineOwnOptions();
+const OptionTable<MachineConfig>& MachineOwnOptions();
 const OptionTable<SerialOptions>& SerialFileOptions();
 const OptionTable<AssignedConfig>& AssignedOptions();
 
@@ -24,6 +24,9 @@ struct ObjectOption {
   absl::StatusOr<Json> (*parse)(const std::string& text);
   absl::Status (*add)(const OptionPlace& place, const Json& given, MachineOptions& options);
   Json (*print)(const MachineOptions& options);
+  // For help and documents.
+  std::vector<OptionGroup::Part> (*parts)();
+  Json (*schema)();
 };
 
 std::span<const ObjectOption> ObjectOptions();

@@ -59,7 +59,7 @@ absl::Status ReadMember(const std::string& key, const Json& given, MachineOption
   const OptionPlace place;
   const auto* own = MachineOwnOptions().Find(key);
   if (own == nullptr) return UnknownKey(place, key, JsonNames());
-  return ReadOption(MachineOwnOptions(), *own, place, given, options);
+  return ReadOption(MachineOwnOptions(), *own, place, given, options.machine);
 }
 
 }  // namespace
@@ -80,7 +80,7 @@ absl::Status SetOption(const std::string& flag, std::span<const std::string> tex
   const auto* own = MachineOwnOptions().Find(flag);
   if (own == nullptr) return UnknownKey(place, flag, MachineOwnOptions().Names());
   for (const std::string& text : texts) {
-    RINGSIDE_RETURN_IF_ERROR(ReadOption(MachineOwnOptions(), *own, place, text, options));
+    RINGSIDE_RETURN_IF_ERROR(ReadOption(MachineOwnOptions(), *own, place, text, options.machine));
   }
   return absl::OkStatus();
 }
@@ -101,7 +101,7 @@ absl::Status ReadOptions(const Json& json, MachineOptions& options) {
 }
 
 absl::StatusOr<Json> PrintOptions(const MachineOptions& options) {
-  Json json = PrintObject(MachineOwnOptions(), options);
+  Json json = PrintObject(MachineOwnOptions(), options.machine);
   for (const ObjectOption& option : ObjectOptions()) {
     Json printed = option.print(options);
     if (!option.repeats || !printed.empty()) json[option.json] = std::move(printed);
@@ -114,13 +114,8 @@ absl::StatusOr<Json> PrintOptions(const MachineOptions& options) {
   return json;
 }
 
-absl::Status CheckOptions(const MachineOptions& options) {
-  RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, options));
-  if (options.serial.target == SerialOptions::Target::kFile) {
-    RINGSIDE_RETURN_IF_ERROR(
-        CheckObject(SerialFileOptions(), {.prefix = "serial."}, options.serial));
-  }
-  const MachineConfig& config = options.machine;
+absl::Status CheckOptions(const MachineConfig& config) {
+  RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, config));
   for (size_t i = 0; i < config.disks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckDisk(Item("disks", i), config.disks[i]));
   }
@@ -134,8 +129,10 @@ absl::Status CheckOptions(const MachineOptions& options) {
   return CheckIds(config);
 }
 
-absl::Status CheckOptions(const MachineConfig& config) {
-  return CheckOptions(MachineOptions{.machine = config, .serial = {}});
+absl::Status CheckOptions(const MachineOptions& options) {
+  RINGSIDE_RETURN_IF_ERROR(CheckOptions(options.machine));
+  if (options.serial.target != SerialOptions::Target::kFile) return absl::OkStatus();
+  return CheckObject(SerialFileOptions(), {.prefix = "serial."}, options.serial);
 }
 
 }  // namespace ringside

@@ -174,6 +174,18 @@ TEST_F(ConfigCommandTest, WantsToKnowWhatToPrint) {
   }
 }
 
+TEST_F(ConfigCommandTest, SaysWhenItsOutputIsLost) {
+  const std::string config = Write("vm.json", R"({"kernel": "k"})");
+  for (const std::string& line : {std::string("ringside config --schema"),
+                                  "ringside run --print-config --config " + config}) {
+    const ProcessResult result = Shell(line + " > /dev/full");
+    EXPECT_EQ(result.status, 1);
+    EXPECT_EQ(result.errors,
+              "ringside: error: cannot write to stdout (No space left on device): not all is "
+              "there\n");
+  }
+}
+
 TEST_F(ConfigCommandTest, WhatIsCommittedIsCurrent) {
   const auto committed = [](const std::string& name) {
     return ReadFile(std::filesystem::path(RINGSIDE_DOCS) / name);

@@ -76,7 +76,7 @@ void Append(std::vector<Place>& places, const OptionTable<Object>& table, const 
 
 std::vector<Place> AllPlaces() {
   std::vector<Place> places;
-  Append(places, MachineOwnOptions(), MachineOptions(), {});
+  Append(places, MachineOwnOptions(), MachineConfig(), {});
   Append(places, SerialFileOptions(), SerialOptions(),
          {.flag = "serial", .json = "serial", .others = {{"file", "f"}}});
   const std::map<std::string, std::string> required = {
@@ -281,8 +281,8 @@ int CheckTable(const OptionTable<Object>& table, const Object& valid) {
 }
 
 TEST(OptionRangesTest, AreHeldAgainstStructs) {
-  MachineOptions machine;
-  machine.machine.kernel = "k";
+  MachineConfig machine;
+  machine.kernel = "k";
   EXPECT_GE(CheckTable(MachineOwnOptions(), machine), 5);
   EXPECT_GE(CheckTable(IoThreadOptions(), {}), 15);
   for (const DiskKind& kind : DiskKinds()) {

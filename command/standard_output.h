@@ -1,0 +1,13 @@
+// What a command says on stdout.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/status.h"
+
+namespace ringside {
+
+// Once this returns it is written, not only buffered. DataLoss: not all of it is.
+absl::Status WriteToStdout(std::string_view text);
+
+}  // namespace ringside

@@ -1,7 +1,8 @@
 # ringside_library(FOLDER USES FOLDER... DEPENDS TARGET...)
 #
-# The folder's .cc files as one static library. Its sources can include headers of the folders it
-# USES and of no others: each library offers its folder alone, through a link in the build tree.
+# The folder's .cc files as one static library, ringside_FOLDER. Its sources can include headers of
+# the folders it USES and of no others: each library offers its folder alone, through a link in the
+# build tree.
 set(RINGSIDE_FOLDERS base poll vfio block file nvme devices kvm boot vmm command)
 
 # What nearly every source includes takes as long to read as the rest of it to compile. That each
@@ -27,13 +28,15 @@ function(ringside_library folder)
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${folder}/*.cc)
   list(FILTER sources EXCLUDE REGEX "/main\\.cc$")
 
-  add_library(${folder} STATIC ${sources})
-  target_include_directories(${folder} PUBLIC ${include_dir})
-  target_link_libraries(${folder} PUBLIC ${ARG_USES} ${ARG_DEPENDS})
+  set(target ringside_${folder})
+  list(TRANSFORM ARG_USES PREPEND ringside_)
+  add_library(${target} STATIC ${sources})
+  target_include_directories(${target} PUBLIC ${include_dir})
+  target_link_libraries(${target} PUBLIC ${ARG_USES} ${ARG_DEPENDS})
   if(folder STREQUAL base)
-    target_precompile_headers(base PRIVATE ${RINGSIDE_PRECOMPILED})
+    target_precompile_headers(${target} PRIVATE ${RINGSIDE_PRECOMPILED})
   else()
-    target_precompile_headers(${folder} REUSE_FROM base)
+    target_precompile_headers(${target} REUSE_FROM ringside_base)
   endif()
 endfunction()
 
@@ -54,7 +57,7 @@ function(ringside_asl folder file)
     DEPENDS ${source} ${CMAKE_SOURCE_DIR}/cmake/embed.cmake
     VERBATIM)
   # A target of its own, so that the header can be had without the folders below.
-  add_custom_target(${folder}_${name} DEPENDS ${header})
-  add_dependencies(${folder} ${folder}_${name})
-  target_include_directories(${folder} PRIVATE ${CMAKE_BINARY_DIR}/generated)
+  add_custom_target(ringside_${folder}_${name} DEPENDS ${header})
+  add_dependencies(ringside_${folder} ringside_${folder}_${name})
+  target_include_directories(ringside_${folder} PRIVATE ${CMAKE_BINARY_DIR}/generated)
 endfunction()

@@ -2,7 +2,7 @@
 #
 # The folder's .cc files as one static library, ringside_FOLDER. Its sources can include headers of
 # the folders it USES and of no others: each library offers its folder alone, through a link in the
-# build tree.
+# build tree. The public headers, include/ringside/, are to the left of all: they use none.
 set(RINGSIDE_FOLDERS base poll vfio block file nvme devices kvm boot vmm command)
 
 # What nearly every source includes takes as long to read as the rest of it to compile. That each
@@ -34,6 +34,7 @@ function(ringside_library folder)
   target_include_directories(${target} PUBLIC ${include_dir})
   target_link_libraries(${target} PUBLIC ${ARG_USES} ${ARG_DEPENDS})
   if(folder STREQUAL base)
+    target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/include)
     target_precompile_headers(${target} PRIVATE ${RINGSIDE_PRECOMPILED})
   else()
     target_precompile_headers(${target} REUSE_FROM ringside_base)

@@ -95,6 +95,7 @@ class QueueWorker : public Source {
   // its end and is shown; the idle hook is queued with the last completion.
   void Drain() {
     leaving_ = true;
+    Drains();
     queue_.EnableNotify();
   }
   // Goes on after Drain, on the same thread; it is attached again next.
@@ -119,12 +120,16 @@ class QueueWorker : public Source {
  protected:
   // Wants back what is under way.
   virtual void Recall() {}
+  // Lets go of what would not come to its end by itself.
+  virtual void Drains() {}
   // Forgets what was recalled: nobody will begin it anew.
   virtual void Forget() {}
 
   // Stopped or leaving.
   bool closing() const { return closing_; }
   bool stopped() const { return stopped_; }
+  // Neither that nor draining.
+  bool takes() const { return !stopped_ && !leaving_; }
   Virtqueue& queue() { return queue_; }
   const Parts& parts() const { return parts_; }
   // Calls `function` with the observer of this queue's requests, which it tells before each look at

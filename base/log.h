@@ -1,24 +1,12 @@
-// Where the library says things: a sink that its embedder sets. The library has no global state
-// and never writes to stdout or stderr by itself. Names in a line may be anybody's: each is one line
-// that no terminal obeys.
+// What the library says to its embedder's LogSink. Names in a line may be anybody's: each is made
+// one line that no terminal obeys.
 #pragma once
-
-#include <string_view>
 
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
+#include "ringside/log.h"
 
 namespace ringside {
-
-enum class Severity { kDebug, kInfo, kWarning, kError };
-
-// Threads: Log is called from any thread of a machine, also at once. It must not block for long:
-// a vCPU may be waiting for it. Ownership: the embedder's; it outlives the machine.
-class LogSink {
- public:
-  virtual ~LogSink() = default;
-  virtual void Log(Severity severity, std::string_view line) = 0;
-};
 
 // A LogSink that may be absent.
 class Logger {

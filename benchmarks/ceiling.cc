@@ -123,10 +123,12 @@ absl::StatusOr<MachineEnd> Run(const Options& options, LogSink& log) {
   CeilingCounts counts;
   const CeilingDevice::Config device = {
       .engine = engine, .fd = disk.fd.get(), .size = disk.size, .queues = options.queues};
-  config.devices = {{.name = "ceiling", .create = [&](const DeviceContext& context) {
-                       return CeilingDevice::Create(context.memory, device, counts);
-                     }}};
-  RINGSIDE_ASSIGN_OR_RETURN(const std::unique_ptr<Machine> machine, Machine::Create(config));
+  const MachineHooks hooks = {
+      .devices = {{.name = "ceiling", .create = [&](const DeviceContext& context) {
+                     return CeilingDevice::Create(context.memory, device, counts);
+                   }}}};
+  RINGSIDE_ASSIGN_OR_RETURN(const std::unique_ptr<Machine> machine,
+                            Machine::Internals::Create(config, hooks));
   RINGSIDE_RETURN_IF_ERROR(machine->Start());
   const MachineEnd end = machine->Wait();
   PrintReport(engine, disk, counts, machine->Statistics());

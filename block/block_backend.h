@@ -1,19 +1,21 @@
-// Where a disk's bytes are: the configuration of any backend, as a value.
+// The way from a BlockBackend (ringside/config.h), which is the configuration of any backend, to
+// the device that it configures.
 //
-// A configuration is an aggregate with these members, the last if it has something to announce:
+// A configuration of this tree's own is an aggregate with these members, the last if it has
+// something to announce:
 //
 //   BackendDescription Describe() const;
 //   absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
 //   absl::Status Announce(const std::string& disk, const BlockContext& context) const;
 //
 // A filter holds what is below it in a member `BlockBackend backend`, which describes and announces
-// itself where the filter does not.
+// itself where the filter does not. The configurations that embedders see have no functions: the
+// folder that serves one defines its constructor of BlockBackend, and says there how it is opened.
 //
 // Threads: one.
 #pragma once
 
 #include <any>
-#include <concepts>
 #include <memory>
 #include <string>
 #include <utility>
@@ -22,6 +24,7 @@
 #include "absl/status/statusor.h"
 #include "base/log.h"
 #include "block/block_device.h"
+#include "ringside/config.h"
 
 namespace ringside {
 
@@ -41,70 +44,61 @@ struct BackendDescription {
   bool needs_uring = false;  // in the waiter of its I/O threads
 };
 
-class BlockBackend {
- public:
-  template <typename Config>
-    requires(!std::same_as<Config, BlockBackend> &&
-             requires(const Config& config, const BlockContext& context) { config.Open(context); })
-  // NOLINTNEXTLINE(google-explicit-constructor): a configuration is a backend.
-  BlockBackend(Config config) : config_(std::move(config)), calls_(&kCalls<Config>) {}
-
-  // Null if it is another.
-  template <typename Config>
-  Config* As() {
-    return std::any_cast<Config>(&config_);
-  }
-  template <typename Config>
-  const Config* As() const {
-    return std::any_cast<Config>(&config_);
-  }
-
-  BackendDescription Describe() const { return calls_->describe(config_); }
+struct BackendCalls {
+  BackendDescription (*describe)(const std::any& config);
   // All disks' before any is opened: what they have to agree on. `disk`: its name in messages.
-  absl::Status Announce(const std::string& disk, const BlockContext& context) const {
-    return calls_->announce(config_, disk, context);
-  }
-  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const {
-    return calls_->open(config_, context);
-  }
+  absl::Status (*announce)(const std::any& config, const std::string& disk,
+                           const BlockContext& context);
+  absl::StatusOr<std::unique_ptr<BlockDevice>> (*open)(const std::any& config,
+                                                       const BlockContext& context);
+};
 
- private:
-  struct Calls {
-    BackendDescription (*describe)(const std::any&);
-    absl::Status (*announce)(const std::any&, const std::string&, const BlockContext&);
-    absl::StatusOr<std::unique_ptr<BlockDevice>> (*open)(const std::any&, const BlockContext&);
-  };
-
-  // Of a configuration, or else of what it holds.
-  template <typename Config>
-  static BackendDescription DescribeAny(const std::any& any) {
-    const auto& config = *std::any_cast<Config>(&any);
+// The functions of a configuration that has them as members, or else of the backend it holds.
+template <typename Config>
+struct MemberFunctions {
+  static BackendDescription Describe(const Config& config) {
     if constexpr (requires { config.Describe(); })
       return config.Describe();
     else
       return config.backend.Describe();
   }
-  template <typename Config>
-  static absl::Status AnnounceAny(const std::any& any, const std::string& disk,
-                                  const BlockContext& context) {
-    const auto& config = *std::any_cast<Config>(&any);
-    if constexpr (requires { config.Announce(disk, context); }) {
+  static absl::Status Announce(const Config& config, const std::string& disk,
+                               const BlockContext& context) {
+    if constexpr (requires { config.Announce(disk, context); })
       return config.Announce(disk, context);
-    } else if constexpr (requires { config.backend; }) {
+    else if constexpr (requires { config.backend; })
       return config.backend.Announce(disk, context);
-    }
-    return absl::OkStatus();
+    else
+      return absl::OkStatus();
   }
-  template <typename Config>
-  static absl::StatusOr<std::unique_ptr<BlockDevice>> OpenAny(const std::any& any,
-                                                              const BlockContext& context) {
-    return std::any_cast<Config>(&any)->Open(context);
+  static absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const Config& config,
+                                                           const BlockContext& context) {
+    return config.Open(context);
   }
-  template <typename Config>
-  static constexpr Calls kCalls = {DescribeAny<Config>, AnnounceAny<Config>, OpenAny<Config>};
-
-  std::any config_;
-  const Calls* calls_;
 };
+
+// `Functions` has static functions as MemberFunctions, Announce if there is something to announce.
+template <typename Config, typename Functions = MemberFunctions<Config>>
+inline constexpr BackendCalls kBackendCalls = {
+    .describe =
+        [](const std::any& config) { return Functions::Describe(*std::any_cast<Config>(&config)); },
+    .announce =
+        [](const std::any& any, const std::string& disk, const BlockContext& context) {
+          const auto& config = *std::any_cast<Config>(&any);
+          if constexpr (requires { Functions::Announce(config, disk, context); })
+            return absl::Status(Functions::Announce(config, disk, context));
+          else
+            return absl::OkStatus();
+        },
+    .open =
+        [](const std::any& config, const BlockContext& context) {
+          return Functions::Open(*std::any_cast<Config>(&config), context);
+        }};
+
+template <typename Config>
+  requires(!std::same_as<Config, BlockBackend> &&
+           requires(const Config& config, const BlockContext& context) { config.Open(context); })
+BlockBackend::BlockBackend(Config config)
+    : config_(std::move(config)), calls_(&kBackendCalls<Config>) {}
 
 }  // namespace ringside

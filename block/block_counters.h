@@ -11,13 +11,9 @@
 
 #include "base/counter.h"
 #include "base/sync.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
-
-struct BlockCounter {
-  std::string name;
-  uint64_t value = 0;
-};
 
 struct BlockStatistics {
   std::string engine;          // what carries out requests; empty: nothing ever had to

@@ -31,11 +31,18 @@ class NullChannel final : public BlockChannel {
   HookTo<NullChannel, &NullChannel::CompleteAll> completer_{*this};
 };
 
+struct NullFunctions {
+  static BackendDescription Describe(const NullConfig&) { return {.name = "null"}; }
+  static absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const NullConfig& config,
+                                                           const BlockContext&) {
+    return NullDevice::Create(config);
+  }
+};
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<BlockDevice>> NullConfig::Open(const BlockContext&) const {
-  return NullDevice::Create(*this);
-}
+BlockBackend::BlockBackend(NullConfig config)
+    : config_(config), calls_(&kBackendCalls<NullConfig, NullFunctions>) {}
 
 absl::StatusOr<std::unique_ptr<NullDevice>> NullDevice::Create(const NullConfig& config) {
   if (config.size == 0 || config.size % 512 != 0) {

@@ -13,15 +13,6 @@
 
 namespace ringside {
 
-struct NullConfig {
-  uint64_t size = 0;  // bytes, a multiple of 512
-  // From a request's submission to its completion. 0: in the turn that submitted it.
-  int64_t latency_ns = 0;
-
-  BackendDescription Describe() const { return {.name = "null"}; }
-  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
-};
-
 class NullDevice final : public BlockDevice {
  public:
   static constexpr int64_t kMaxLatencyNs = 1'000'000'000;

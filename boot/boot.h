@@ -9,12 +9,9 @@
 #include "boot/image_file.h"
 #include "boot/kernel_image.h"
 #include "devices/guest_memory.h"
+#include "ringside/config.h"
 
 namespace ringside {
-
-// How a kernel is entered. kAuto takes PVH where the file has a note for it (the note says "enter
-// me here", while an ELF file's plain entry may expect anything), else the Linux 64-bit protocol.
-enum class BootProtocol { kAuto, kLinux, kPvh };
 
 // The first vCPU's state at its first instruction.
 struct BootEntry {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "kvm/machine_end.h"
+#include "ringside/machine_end.h"
 
 namespace ringside {
 

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "base/status.h"
+#include "devices/latency_trace.h"
 
 namespace ringside {
 namespace {

@@ -18,7 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "command/trace_file.h"
-#include "vmm/statistics.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "devices/latency_trace.h"
+
 namespace ringside {
 namespace {
 

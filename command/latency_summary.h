@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "vmm/statistics.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
 #include "command/latency_summary.h"
+#include "devices/latency_trace.h"
 
 namespace ringside {
 namespace {

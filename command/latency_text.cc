@@ -6,6 +6,7 @@
 #include "base/printable.h"
 #include "base/size.h"
 #include "command/latency_summary.h"
+#include "devices/latency_trace.h"
 
 namespace ringside {
 namespace {

@@ -5,7 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "vmm/statistics.h"
+#include "poll/io_thread_statistics.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 

@@ -94,7 +94,7 @@ void WarnIfRing0IsInterpreted(const Logger& log) {
 
 // Returns the signal that asked to end, or 0 when the machine ended by itself.
 int WaitForEnd(Machine& machine, const EndSignals& signals, const Logger& log) {
-  std::array<pollfd, 2> fds = {pollfd{machine.end_event().fd(), POLLIN, 0},
+  std::array<pollfd, 2> fds = {pollfd{machine.end_fd(), POLLIN, 0},
                                pollfd{signals.fd(), POLLIN, 0}};
   int timeout = kSilenceMs;
   while (true) {
@@ -170,9 +170,9 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) 
   results.end = machine->Wait();
   results.first_run_ns = machine->first_run_ns();
   results.statistics = machine->Statistics();
-  if (!options.explain.empty()) results.explanations = *machine->Explain();
+  if (!options.explain.empty()) results.explanations = *machine->internals().Explain();
   results.latencies = machine->Latencies();
-  results.waits = *machine->Waits();
+  results.waits = *machine->internals().Waits();
   return results;
 }
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "vmm/statistics.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 

@@ -15,7 +15,8 @@
 #include <vector>
 
 #include "command/trace_file.h"
-#include "vmm/statistics.h"
+#include "poll/io_thread_statistics.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 

@@ -32,25 +32,13 @@
 #include "base/newest.h"
 #include "base/tsc.h"
 #include "poll/source.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 
-// As the statistics count them.
-enum class RequestKind : uint8_t { kRead, kWrite, kFlush, kDiscard, kOther };
-inline constexpr size_t kRequestKinds = 5;
+// As written in reports.
 const char* RequestKindName(RequestKind kind);
-
-enum class LatencyPoint { kSeen, kTaken, kSubmitted, kCompleted, kPublished, kInterrupt };
-inline constexpr size_t kLatencyPoints = 6;
 const char* LatencyPointName(LatencyPoint point);
-
-struct LatencyRecord {
-  RequestKind kind = RequestKind::kOther;
-  uint64_t bytes = 0;                           // transferred
-  std::array<int64_t, kLatencyPoints> at_ns{};  // CLOCK_MONOTONIC, by point; interrupt 0: none
-
-  int64_t at(LatencyPoint point) const { return at_ns[static_cast<size_t>(point)]; }
-};
 
 class LatencyTrace {
  public:

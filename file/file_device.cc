@@ -21,13 +21,23 @@ const char* EngineName(Engine engine) {
   return kNames[static_cast<size_t>(engine)];
 }
 
-BackendDescription FileConfig::Describe() const {
-  return {.name = path, .files = {path}, .needs_uring = aio == Engine::kIoUring};
-}
+namespace {
 
-absl::StatusOr<std::unique_ptr<BlockDevice>> FileConfig::Open(const BlockContext& context) const {
-  return FileDevice::Create(*this, context.log);
-}
+struct FileFunctions {
+  static BackendDescription Describe(const FileConfig& config) {
+    return {
+        .name = config.path, .files = {config.path}, .needs_uring = config.aio == Engine::kIoUring};
+  }
+  static absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const FileConfig& config,
+                                                           const BlockContext& context) {
+    return FileDevice::Create(config, context.log);
+  }
+};
+
+}  // namespace
+
+BlockBackend::BlockBackend(FileConfig config)
+    : config_(std::move(config)), calls_(&kBackendCalls<FileConfig, FileFunctions>) {}
 
 FileDevice::FileDevice(const FileConfig& config, Logger logger)
     : config_(config), logger_(logger), counters_(std::make_unique<CounterPool<FileCounters>>()) {}

@@ -23,35 +23,6 @@
 
 namespace ringside {
 
-// With QEMU's meanings: whether the host's page cache is in use, and what a write promises.
-enum class CacheMode {
-  kNone,          // O_DIRECT, write-back
-  kWriteback,     // page cache, write-back
-  kWritethrough,  // page cache, every write durable
-  kDirectsync,    // O_DIRECT, every write durable
-  kUnsafe,        // page cache, and flushes are not passed on
-};
-
-enum class Engine {
-  kAuto,     // io_uring, else native with O_DIRECT, else threads
-  kIoUring,  // the I/O thread's ring
-  kNative,   // Linux AIO
-  kThreads,  // worker threads of the device
-};
-
-struct FileConfig {
-  std::string path;
-  bool read_only = false;
-  std::optional<CacheMode> cache;  // unset: none where the file takes O_DIRECT, else writeback
-  Engine aio = Engine::kAuto;
-  // Whether the I/O thread itself reads and writes what cannot block it. Else all goes to the
-  // engine.
-  bool inline_io = true;
-
-  BackendDescription Describe() const;
-  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
-};
-
 // As written on the command line: "none", "io_uring" and so on.
 const char* CacheModeName(CacheMode mode);
 const char* EngineName(Engine engine);

@@ -11,7 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
-#include "kvm/vcpu_statistics.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 

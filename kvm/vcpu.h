@@ -24,8 +24,8 @@
 #include "devices/bus.h"
 #include "kvm/kvm.h"
 #include "kvm/kvm_stats.h"
-#include "kvm/machine_end.h"
-#include "kvm/vcpu_statistics.h"
+#include "ringside/machine_end.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 

@@ -1,6 +1,7 @@
 #include "nvme/nvme_controllers.h"
 
 #include "base/status.h"
+#include "nvme/nvme_url.h"
 #include "vfio/vfio_device.h"
 #include "vfio/vfio_user_device.h"
 
@@ -11,26 +12,32 @@ const std::string& AddressOrSocket(const NvmeConfig& config) {
   return config.socket.empty() ? config.address : config.socket;
 }
 
+// Its namespaces' URL without their number.
 std::string ControllerName(const NvmeConfig& config) {
-  return (config.socket.empty() ? "nvme://" : "nvme+user://") + AddressOrSocket(config);
+  const std::string url = NvmeUrl(config);
+  return url.substr(0, url.rfind('/'));
 }
+
+struct NvmeFunctions {
+  static BackendDescription Describe(const NvmeConfig& config) {
+    BackendDescription description = {.name = NvmeUrl(config)};
+    if (config.socket.empty()) description.pci_devices = {config.address};
+    return description;
+  }
+  static absl::Status Announce(const NvmeConfig& config, const std::string& disk,
+                               const BlockContext& context) {
+    return context.nvme.Announce(disk, config);
+  }
+  static absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const NvmeConfig& config,
+                                                           const BlockContext& context) {
+    return context.nvme.Open(config);
+  }
+};
 
 }  // namespace
 
-BackendDescription NvmeConfig::Describe() const {
-  BackendDescription description = {
-      .name = absl::StrFormat("%s/%d", ControllerName(*this), namespace_id)};
-  if (socket.empty()) description.pci_devices = {address};
-  return description;
-}
-
-absl::Status NvmeConfig::Announce(const std::string& disk, const BlockContext& context) const {
-  return context.nvme.Announce(disk, *this);
-}
-
-absl::StatusOr<std::unique_ptr<BlockDevice>> NvmeConfig::Open(const BlockContext& context) const {
-  return context.nvme.Open(*this);
-}
+BlockBackend::BlockBackend(NvmeConfig config)
+    : config_(std::move(config)), calls_(&kBackendCalls<NvmeConfig, NvmeFunctions>) {}
 
 absl::Status NvmeControllers::Announce(const std::string& disk, const NvmeConfig& config) {
   if (config.address.empty() == config.socket.empty()) {
@@ -38,7 +45,7 @@ absl::Status NvmeControllers::Announce(const std::string& disk, const NvmeConfig
                     config.address, config.socket);
   }
   Controller& controller = controllers_[ControllerName(config)];
-  const std::string name = config.Describe().name;
+  const std::string name = NvmeUrl(config);
   const auto [other, is_first] = controller.disks.try_emplace(config.namespace_id, disk);
   if (!is_first) {
     return BadInput("%s and %s are both %s; a namespace can be one disk only", other->second, disk,

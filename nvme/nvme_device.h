@@ -21,23 +21,7 @@
 
 namespace ringside {
 
-struct NvmeConfig {
-  // One of these: the controller's PCI address, "0000:00:04.0", or the path of the socket where a
-  // vfio-user server has it.
-  std::string address;
-  std::string socket;
-  uint32_t namespace_id = 1;
-  bool read_only = false;
-  // NvmeSettings::timeout, from kMinNvmeTimeout to kMaxNvmeTimeout. A controller has one: disks on
-  // its namespaces agree, or leave it to the others.
-  std::optional<absl::Duration> timeout;
-
-  // Named as on the command line: "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1".
-  BackendDescription Describe() const;
-  absl::Status Announce(const std::string& disk, const BlockContext& context) const;
-  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
-};
-
+// Of NvmeConfig::timeout.
 inline constexpr absl::Duration kMinNvmeTimeout = absl::Milliseconds(10);
 inline constexpr absl::Duration kMaxNvmeTimeout = absl::Hours(1);
 

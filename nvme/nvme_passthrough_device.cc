@@ -9,10 +9,23 @@
 
 namespace ringside {
 
-absl::StatusOr<std::unique_ptr<BlockDevice>> NvmePassthroughConfig::Open(
-    const BlockContext& context) const {
-  return NvmePassthroughDevice::Create(*this, context.log);
-}
+namespace {
+
+struct PassthroughFunctions {
+  static BackendDescription Describe(const NvmePassthroughConfig& config) {
+    return {.name = config.path, .files = {config.path}};
+  }
+  static absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const NvmePassthroughConfig& config,
+                                                           const BlockContext& context) {
+    return NvmePassthroughDevice::Create(config, context.log);
+  }
+};
+
+}  // namespace
+
+BlockBackend::BlockBackend(NvmePassthroughConfig config)
+    : config_(std::move(config)),
+      calls_(&kBackendCalls<NvmePassthroughConfig, PassthroughFunctions>) {}
 
 absl::StatusOr<std::unique_ptr<NvmePassthroughDevice>> NvmePassthroughDevice::Create(
     const NvmePassthroughConfig& config, Logger logger) {

@@ -25,14 +25,6 @@
 
 namespace ringside {
 
-struct NvmePassthroughConfig {
-  std::string path;  // "/dev/ng0n1"
-  bool read_only = false;
-
-  BackendDescription Describe() const { return {.name = path, .files = {path}}; }
-  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
-};
-
 struct NvmePassthroughCounters;
 
 class NvmePassthroughDevice final : public BlockDevice {

@@ -50,6 +50,12 @@ absl::StatusOr<NvmeConfig> ParseSocket(std::string_view rest) {
 
 }  // namespace
 
+std::string NvmeUrl(const NvmeConfig& config) {
+  const bool is_pci = config.socket.empty();
+  return absl::StrFormat("%s%s/%d", is_pci ? kPci : kSocket,
+                         is_pci ? config.address : config.socket, config.namespace_id);
+}
+
 bool IsNvmeUrl(const std::string& text) {
   return text.starts_with(kPci) || text.starts_with(kSocket);
 }

@@ -7,10 +7,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "nvme/nvme_device.h"
+#include "ringside/config.h"
 
 namespace ringside {
 
+std::string NvmeUrl(const NvmeConfig& config);
 bool IsNvmeUrl(const std::string& text);
 // The namespace and where it is; all else is the default. InvalidArgument: the end of a sentence
 // that begins with the URL, "names no PCI address: give ...".

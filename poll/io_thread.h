@@ -32,22 +32,11 @@
 #include "poll/source.h"
 #include "poll/wait.h"
 #include "poll/waiter.h"
+#include "ringside/config.h"
 
 namespace ringside {
 
-// When in a turn results are shown and signalled.
-enum class Signalling {
-  kEarly,    // completions before new work is taken, so that the guest goes on meanwhile
-  kBatched,  // once new work is under way, together with what it gave already
-};
-
 const char* SignallingName(Signalling signalling);
-
-struct IoThreadTuning {
-  PollConfig poll;
-  Signalling signalling = Signalling::kEarly;
-  bool trace_waits = false;  // for waits()
-};
 
 class IoThread final : private Wait::Owner {
  public:

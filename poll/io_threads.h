@@ -17,25 +17,13 @@
 #include "base/sync.h"
 #include "poll/io_thread.h"
 #include "poll/io_thread_statistics.h"
+#include "ringside/config.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
 
 inline constexpr uint32_t kMaxPollWeight = 63;
 inline constexpr double kMaxPollPrice = 1000;
-
-// Whoever makes threads of it has checked its ranges (vmm/io_thread_options.h).
-struct IoThreadConfig {
-  // What it sleeps in. kAuto: an io_uring, or epoll where that cannot be had: see
-  // IoThreads::uring_status.
-  enum class Waiter { kAuto, kUring, kEpoll };
-
-  // Letters, digits, '.', '-' and '_'; empty: the first free of "io0", "io1", ...
-  std::string name;
-  // Looks before it sleeps where that pays; idle, it sleeps.
-  IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}};
-  Waiter waiter = Waiter::kAuto;
-  std::vector<int> cpus;  // of the host, where it may run; empty: anywhere
-};
 
 const char* WaiterName(IoThreadConfig::Waiter waiter);
 
@@ -45,7 +33,8 @@ class IoThreads {
   using Handle = std::shared_ptr<IoThread>;
 
   // Names them, sees that no two have one name and that their CPUs are there, and starts none. Of
-  // none given one is made.
+  // none given one is made. The ranges of their settings are checked already
+  // (vmm/io_thread_options.h).
   static absl::StatusOr<std::unique_ptr<IoThreads>> Create(std::span<const IoThreadConfig> configs);
   // Once. On an error none is left.
   absl::Status Start();

@@ -12,33 +12,12 @@
 #include <cstdint>
 #include <memory>
 
+#include "ringside/config.h"
+
 namespace ringside {
 
-enum class PollKind {
-  kNever,       // sleeps at once
-  kAlways,      // never sleeps
-  kFixed,       // looks for `max_ns`
-  kGrowShrink,  // looks for as long as has paid lately, up to `max_ns`
-  kWeighted,    // looks for as long as the busiest source's waits have been, up to `max_ns`
-  kCost,        // looks, dozes or sleeps as costs least
-};
+// As written on the command line.
 const char* PollKindName(PollKind kind);
-
-struct PollConfig {
-  PollKind kind = PollKind::kNever;
-  // Of kFixed, kGrowShrink and kWeighted.
-  int64_t max_ns = 32'000;
-  // Of kGrowShrink and kWeighted: factors by which the limit changes. A shrink of 0 goes back to
-  // nothing: one late wait then loses all that was learned, which is why QEMU 11.1 left it for 2.
-  uint32_t grow = 2;
-  uint32_t shrink = 2;
-  // Of kWeighted: a new wait counts for 1 / 2^weight.
-  uint32_t weight = 3;
-  // Of kCost: what a nanosecond of CPU time is worth, in nanoseconds of latency.
-  double price = 1.0;
-  // Of kCost: the share of a CPU that looking in vain or not may take. 1: all of it.
-  double cpu_max = 1.0;
-};
 
 // What is waited for. With requests in flight it is a completion most of the time, else a new
 // request: two very different waits that alternate at depth 1, so each is learned by itself.

@@ -17,8 +17,7 @@ namespace {
 
 constexpr uint32_t kBridgeClass = 0x06;
 
-absl::StatusOr<std::unique_ptr<PciDevice>> OpenAssigned(const AssignedConfig& config) {
-  if (config.open) return config.open();
+absl::StatusOr<std::unique_ptr<PciDevice>> OpenByVfio(const AssignedConfig& config) {
   // Before vfio/ recommends a driver that takes no bridges.
   RINGSIDE_ASSIGN_OR_RETURN(const PciSysfsDevice device, PciSysfs().Find(config.address));
   if (device.class_code >> 16 == kBridgeClass) {
@@ -90,10 +89,11 @@ absl::Status AssignedDevices::Check(std::span<const AssignedConfig> configs,
   return absl::OkStatus();
 }
 
-absl::Status AssignedDevices::Open(std::span<const AssignedConfig> configs) {
+absl::Status AssignedDevices::Open(std::span<const AssignedConfig> configs, const Opener& open) {
   for (const AssignedConfig& config : configs) {
     ids_.push_back(AssignedId(config, ids_.size()));
-    RINGSIDE_ASSIGN_OR_RETURN(opened_.emplace_back(), OpenAssigned(config));
+    RINGSIDE_ASSIGN_OR_RETURN(opened_.emplace_back(),
+                              open != nullptr ? open(config) : OpenByVfio(config));
   }
   return absl::OkStatus();
 }

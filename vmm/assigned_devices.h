@@ -1,4 +1,4 @@
-// The PCI devices of the host that a machine's guest has whole.
+// The PCI devices of the host that are passed through to a machine's guest.
 //
 // Threads: as Machine. Ownership: what Plug is given outlives it. Stop comes after the vCPUs have
 // stopped and before the end.
@@ -16,30 +16,26 @@
 #include "devices/assigned_function.h"
 #include "devices/guest_memory.h"
 #include "devices/pci_host.h"
+#include "ringside/statistics.h"
 #include "vmm/disks.h"
-#include "vmm/statistics.h"
 
 namespace ringside {
-
-struct AssignedConfig {
-  std::string address;  // such as "0000:00:05.0"
-  std::string id;       // as DiskConfig::id; empty: "vfio0", "vfio1", ... by its place
-  // Opens it; unset: by the kernel's VFIO.
-  std::function<absl::StatusOr<std::unique_ptr<PciDevice>>()> open;
-};
 
 // Of the device in this place, which may not have been given one.
 std::string AssignedId(const AssignedConfig& config, size_t index);
 
 class AssignedDevices {
  public:
+  // Opens a device; null: the kernel's VFIO does.
+  using Opener = std::function<absl::StatusOr<std::unique_ptr<PciDevice>>(const AssignedConfig&)>;
+
   explicit AssignedDevices(Logger log) : log_(log) {}
 
   // Before the disks are opened, which may want the same devices: InvalidArgument names two who do.
   static absl::Status Check(std::span<const AssignedConfig> configs,
                             std::span<const DiskConfig> disks);
   // Takes the devices, which resets them.
-  absl::Status Open(std::span<const AssignedConfig> configs);
+  absl::Status Open(std::span<const AssignedConfig> configs, const Opener& open);
   // FailedPrecondition if there is any: what it has, only its driver knows.
   absl::Status CheckSaved() const;
   // Maps all of the guest's memory for them, and puts them on the guest's bus in order. Once.

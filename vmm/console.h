@@ -30,21 +30,9 @@
 #include "devices/pausable.h"
 #include "devices/serial.h"
 #include "poll/io_thread.h"
-#include "vmm/statistics.h"
+#include "ringside/statistics.h"
 
 namespace ringside {
-
-struct ConsoleConfig {
-  int input_fd = -1;        // -1: the guest never receives anything
-  int output_fd = -1;       // -1: what the guest sends is dropped
-  std::string output_name;  // what the log calls it; such as a path
-  // A regular file is made no longer than this: a guest may never stop talking. Those who write to
-  // it at the same moment may each exceed it by what the buffer holds.
-  uint64_t output_limit = std::numeric_limits<uint64_t>::max();
-  // Typed by the user to leave: is not sent on, but calls `detached` (on the I/O thread).
-  std::optional<uint8_t> detach_key;
-  std::function<void()> detached;
-};
 
 class Console final : public Pausable, private SerialPeer {
  public:

@@ -16,8 +16,8 @@
 #include "devices/queued_device.h"
 #include "devices/virtio_pci.h"
 #include "poll/io_threads.h"
+#include "ringside/statistics.h"
 #include "vmm/guest_devices.h"
-#include "vmm/statistics.h"
 
 namespace ringside {
 

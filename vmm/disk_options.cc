@@ -3,6 +3,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "block/block_backend.h"
+#include "block/null_device.h"
+#include "devices/virtio_blk.h"
+#include "file/file_device.h"
+#include "nvme/nvme_device.h"
 #include "nvme/nvme_url.h"
 #include "vmm/key_value.h"
 
@@ -28,7 +33,7 @@ template <>
 struct OptionValue<NvmeConfig> {
   static Json Get(const NvmeConfig& config) {
     const bool is_given = !config.address.empty() || !config.socket.empty();
-    return is_given ? Json(config.Describe().name) : Json();
+    return is_given ? Json(NvmeUrl(config)) : Json();
   }
   static void Set(const Json& json, NvmeConfig& config) {
     absl::StatusOr<NvmeConfig> named = ParseNvmeUrl(json.get<std::string>());

@@ -4,7 +4,7 @@
 #include <span>
 #include <string>
 
-#include "vmm/disks.h"
+#include "ringside/config.h"
 #include "vmm/option_table.h"
 
 namespace ringside {

@@ -19,25 +19,12 @@
 #include "file/file_device.h"
 #include "nvme/nvme_device.h"
 #include "nvme/nvme_passthrough_device.h"
+#include "ringside/statistics.h"
 #include "vmm/device_queues.h"
 #include "vmm/guest_devices.h"
 #include "vmm/queue_mapping.h"
-#include "vmm/statistics.h"
 
 namespace ringside {
-
-struct DiskConfig {
-  BlockBackend backend;  // where the bytes are: a FileConfig, a NullConfig, ...
-  // For MoveQueue, statistics and messages: letters, digits, '.', '-' and '_', and no other
-  // device's.
-  std::string id;              // empty: "disk0", "disk1", ... by its place
-  std::string serial;          // what the guest sees; empty: the id's first kBlkIdSize characters
-  uint16_t queues = 0;         // 0: as many as vCPUs, at most VirtioBlk::kMaxQueues
-  bool trace_latency = false;  // for Machine::Latencies
-  // Empty: one thread has all queues, since it batches and polls a disk best as a whole; disks take
-  // the threads in turn.
-  std::vector<QueueShare> shares;
-};
 
 // Of the disk in this place, which may not have been given one.
 std::string DiskId(const DiskConfig& config, size_t index);

@@ -1,5 +1,7 @@
 #include "vmm/io_thread_options.h"
 
+#include "poll/io_threads.h"
+
 namespace ringside {
 
 template <>

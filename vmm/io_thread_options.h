@@ -1,7 +1,7 @@
 // The options of an I/O thread: `--iothread` and "iothreads".
 #pragma once
 
-#include "poll/io_threads.h"
+#include "ringside/config.h"
 #include "vmm/option_table.h"
 
 namespace ringside {

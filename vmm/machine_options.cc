@@ -2,6 +2,7 @@
 
 #include "base/pages.h"
 #include "kvm/memory_layout.h"
+#include "ringside/machine.h"
 #include "vmm/disk_options.h"
 #include "vmm/io_thread_options.h"
 #include "vmm/key_value.h"
@@ -9,8 +10,6 @@
 #include "vmm/option_lists.h"
 
 namespace ringside {
-
-static_assert(kMostVcpus == Machine::kMaxCpus);
 
 template <>
 struct OptionChoices<BootProtocol> {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/number_list.h"
 #include "poll/io_threads.h"
+#include "ringside/machine.h"
 
 namespace ringside {
 namespace {
@@ -40,7 +41,7 @@ std::optional<Json> ReadAffinityText(const std::string& text) {
     if (colon == std::string_view::npos) return std::nullopt;
     const auto vcpu = ParseNumber<uint16_t>(part.substr(0, colon));
     const auto cpus = ParseNumberList(part.substr(colon + 1));
-    if (!vcpu || !cpus || *vcpu >= kMostVcpus) return std::nullopt;
+    if (!vcpu || !cpus || *vcpu >= Machine::kMaxCpus) return std::nullopt;
     while (by_vcpu.size() <= *vcpu) by_vcpu.push_back(Json::array());
     if (!by_vcpu[*vcpu].empty()) return std::nullopt;  // named twice
     by_vcpu[*vcpu] = *cpus;
@@ -108,7 +109,7 @@ Json CpusSchema() {
 
 std::optional<Json> ReadAffinity(const Json& given) {
   if (given.is_string()) return ReadAffinityText(given.get_ref<const std::string&>());
-  if (!given.is_array() || given.size() > kMostVcpus) return std::nullopt;
+  if (!given.is_array() || given.size() > Machine::kMaxCpus) return std::nullopt;
   Json by_vcpu = Json::array();
   for (const Json& cpus : given) {
     std::optional<Json> numbers = ReadNumbers(cpus);
@@ -128,7 +129,7 @@ std::string AffinityText(const Json& by_vcpu) {
 }
 
 Json AffinitySchema() {
-  return {{"type", "array"}, {"items", NumbersSchema()}, {"maxItems", kMostVcpus}};
+  return {{"type", "array"}, {"items", NumbersSchema()}, {"maxItems", Machine::kMaxCpus}};
 }
 
 std::optional<Json> ReadIoThreads(const Json& given) {

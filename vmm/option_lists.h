@@ -15,7 +15,6 @@ std::optional<Json> ReadCpus(const Json& given);
 std::string NumbersText(const Json& numbers);
 Json CpusSchema();
 
-inline constexpr size_t kMostVcpus = 254;
 // It is not such a list if it names a vCPU that no machine has, or one twice.
 std::optional<Json> ReadAffinity(const Json& given);
 std::string AffinityText(const Json& by_vcpu);

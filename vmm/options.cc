@@ -3,7 +3,10 @@
 #include <set>
 
 #include "base/nearest.h"
+#include "vmm/assigned_devices.h"
 #include "vmm/disk_options.h"
+#include "vmm/disks.h"
+#include "vmm/guest_devices.h"
 #include "vmm/io_thread_options.h"
 #include "vmm/machine_options.h"
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "vmm/machine.h"
+#include "ringside/config.h"
 #include "vmm/option_type.h"
 
 namespace ringside {

@@ -8,15 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "poll/io_threads.h"
+#include "ringside/config.h"
 
 namespace ringside {
-
-// One thread's share of a disk's queues. Either all shares of a disk name their queues, or none
-// does and the queues go round.
-struct QueueShare {
-  std::string io_thread;
-  std::vector<uint16_t> queues;
-};
 
 // By queue, the thread that serves it; all by `usual` where there are no shares. Errors say what is
 // wrong with the shares: a name that is unknown or given twice, a queue that is given twice, left

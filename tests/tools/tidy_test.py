@@ -22,13 +22,15 @@ tidy = load()
 
 FILES = {
     "base/fd.h": "", "base/fd.cc": '#include "base/fd.h"\n',
+    "include/ringside/log.h": "", "include/ringside/machine.h": '#include "ringside/log.h"\n',
+    "vmm/machine.cc": '#include "ringside/machine.h"\n',
     "poll/ring.h": '#include <vector>\n#include "base/fd.h"\n',
     "poll/ring.cc": '#include "poll/ring.h"\n',
     "boot/dsdt.asl": "", "boot/acpi.cc": '#include "boot/dsdt.h"\n',
     "command/main.cc": '  #  include "poll/ring.h"\n',
     "tests/fd_test.cc": '#include "base/fd.h"\n', "docs/a.md": "", ".clang-tidy": "",
     "cmake/a.cmake": "", "tests/CMakeLists.txt": "", "CMakeLists.txt": ""}
-ALL = ["base/fd.cc", "boot/acpi.cc", "command/main.cc", "poll/ring.cc"]
+ALL = ["base/fd.cc", "boot/acpi.cc", "command/main.cc", "poll/ring.cc", "vmm/machine.cc"]
 
 
 class Choice(unittest.TestCase):
@@ -75,6 +77,10 @@ class Choice(unittest.TestCase):
     def test_a_header_brings_those_that_include_it(self):
         self.change("poll/ring.h")
         self.assert_chosen(["command/main.cc", "poll/ring.cc"])
+
+    def test_a_public_header_is_included_from_a_folder_of_its_own(self):
+        self.change("include/ringside/log.h")
+        self.assert_chosen(["vmm/machine.cc"])
 
     def test_a_header_brings_those_that_include_it_through_others(self):
         self.change("base/fd.h")

@@ -21,17 +21,18 @@ class AssignedMachineTest : public ::testing::Test {
  protected:
   void SetUp() override { SKIP_WITHOUT_KVM(); }
 
-  AssignedConfig Device(FakePciDevice::Record& record) {
-    return {.address = "0000:0a:00.0",
-            .open = [this, &record]() -> absl::StatusOr<std::unique_ptr<PciDevice>> {
-              auto device = std::make_unique<FakePciDevice>(record);
-              device->ranges = ranges_;
-              device->bar0.size = bar_size_;
-              return device;
-            }};
+  static AssignedConfig Device() { return {.address = "0000:0a:00.0"}; }
+  absl::StatusOr<std::unique_ptr<Machine>> Make(const MachineConfig& config) {
+    const auto open = [this](const AssignedConfig&) -> absl::StatusOr<std::unique_ptr<PciDevice>> {
+      auto device = std::make_unique<FakePciDevice>(record_);
+      device->ranges = ranges_;
+      device->bar0.size = bar_size_;
+      return device;
+    };
+    return Machine::Internals::Create(config, {.open_assigned = open});
   }
   std::string Refusal(const MachineConfig& config) {
-    const absl::Status status = Machine::Create(config).status();
+    const absl::Status status = Make(config).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     return std::string(Message(status));
   }
@@ -44,8 +45,8 @@ class AssignedMachineTest : public ::testing::Test {
 
 TEST_F(AssignedMachineTest, TheGuestUsesIt) {
   MachineConfig config = GuestConfig(console_, "assigned=1");
-  config.assigned = {Device(record_)};
-  const auto machine = Machine::Create(config);
+  config.assigned = {Device()};
+  const auto machine = Make(config);
   ASSERT_TRUE(machine.ok()) << machine.status();
   ASSERT_EQ(record_.mappings.size(), 1u);
   EXPECT_EQ(record_.mappings[0].iova, 0u);
@@ -71,8 +72,8 @@ TEST_F(AssignedMachineTest, TheGuestUsesIt) {
 
 TEST_F(AssignedMachineTest, AStoppedMachineResetsItBeforeItIsGone) {
   MachineConfig config = GuestConfig(console_, "end=spin");
-  config.assigned = {Device(record_)};
-  auto machine = Machine::Create(config);
+  config.assigned = {Device()};
+  auto machine = Make(config);
   ASSERT_TRUE(machine.ok()) << machine.status();
   ASSERT_TRUE((*machine)->Start().ok());
   ASSERT_TRUE(console_.WaitFor("end=spin"));
@@ -87,8 +88,8 @@ TEST_F(AssignedMachineTest, AStoppedMachineResetsItBeforeItIsGone) {
 TEST_F(AssignedMachineTest, AllOfTheGuestsMemoryIsMapped) {
   MachineConfig config = GuestConfig(console_, "");
   config.memory = 4 * kGiB;
-  config.assigned = {Device(record_)};
-  ASSERT_TRUE(Machine::Create(config).ok());
+  config.assigned = {Device()};
+  ASSERT_TRUE(Make(config).ok());
   ASSERT_EQ(record_.mappings.size(), 2u);
   EXPECT_EQ(record_.mappings[0].size, 3 * kGiB);
   EXPECT_EQ(record_.mappings[1].iova, 4 * kGiB);
@@ -99,7 +100,7 @@ TEST_F(AssignedMachineTest, AllOfTheGuestsMemoryIsMapped) {
 
 TEST_F(AssignedMachineTest, MemoryThatTheIommuHasNoRoomForIsRefused) {
   MachineConfig config = GuestConfig(console_, "");
-  config.assigned = {Device(record_)};
+  config.assigned = {Device()};
   ranges_ = {{0, config.memory - 2}, {kGiB, 2 * kGiB}};
   EXPECT_THAT(Refusal(config), HasSubstr("does not let PCI device '0000:0a:00.0' have the guest's "
                                          "memory at 0, 64M of it"));
@@ -108,7 +109,7 @@ TEST_F(AssignedMachineTest, MemoryThatTheIommuHasNoRoomForIsRefused) {
 
 TEST_F(AssignedMachineTest, ABarThatFindsNoPlaceIsNamed) {
   MachineConfig config = GuestConfig(console_, "");
-  config.assigned = {Device(record_)};
+  config.assigned = {Device()};
   bar_size_ = kGiB;
   EXPECT_THAT(Refusal(config),
               HasSubstr("'0000:0a:00.0' (BAR 0 of 1G, BAR 2 of 4K) finds no place: "
@@ -117,12 +118,12 @@ TEST_F(AssignedMachineTest, ABarThatFindsNoPlaceIsNamed) {
 
 TEST_F(AssignedMachineTest, ADeviceGoesToOneUse) {
   MachineConfig config = GuestConfig(console_, "");
-  config.assigned = {Device(record_), Device(record_)};
-  EXPECT_THAT(Machine::Create(config).status(), IsBadInput("0000:0a:00.0", "twice"));
+  config.assigned = {Device(), Device()};
+  EXPECT_THAT(Make(config).status(), IsBadInput("0000:0a:00.0", "twice"));
   config.assigned.pop_back();
   config.disks = {{.backend = NullConfig{.size = kGiB}},
                   {.backend = NvmeConfig{.address = "0000:0a:00.0", .namespace_id = 3}}};
-  EXPECT_THAT(Machine::Create(config).status(),
+  EXPECT_THAT(Make(config).status(),
               IsBadInput("0000:0a:00.0", "disk1 too (nvme://0000:0a:00.0/3)"));
 }
 

@@ -210,7 +210,7 @@ TEST_F(DiskMachineTest, StatisticsMayBeReadWhileTheGuestKicks) {
     ASSERT_TRUE(machine.ok()) << machine.status();
     ASSERT_TRUE((*machine)->Start().ok());
     uint64_t kicks = 0;
-    while (!testing::WaitForFd((*machine)->end_event().fd(), POLLIN, absl::ZeroDuration())) {
+    while (!testing::WaitForFd((*machine)->end_fd(), POLLIN, absl::ZeroDuration())) {
       const uint64_t now = (*machine)->Statistics().disks.at(0).queues.at(0).kicks;
       EXPECT_GE(now, kicks);
       kicks = now;

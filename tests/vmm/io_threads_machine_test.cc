@@ -166,7 +166,7 @@ TEST_P(MoveMachineTest, AQueueMovesWhileTheGuestChecksEveryByte) {
   const auto machine = Begin(config);
   int moves = 0;
   uint64_t requests_before = 0, seen = 0;
-  while (!testing::WaitForFd(machine->end_event().fd(), POLLIN, absl::ZeroDuration())) {
+  while (!testing::WaitForFd(machine->end_fd(), POLLIN, absl::ZeroDuration())) {
     const char* to = moves % 2 == 0 ? "b" : "a";
     const absl::Status status = machine->MoveQueue("disk0", 0, to);
     ASSERT_TRUE(status.ok()) << status;
@@ -243,8 +243,7 @@ TEST_F(IoThreadsMachineTest, PollingIsChangedWhileTheGuestRuns) {
   const auto machine = Begin(config);
   constexpr PollKind kKinds[] = {PollKind::kAlways, PollKind::kNever, PollKind::kGrowShrink,
                                  PollKind::kFixed};
-  for (int i = 0; !testing::WaitForFd(machine->end_event().fd(), POLLIN, absl::Milliseconds(5));
-       ++i) {
+  for (int i = 0; !testing::WaitForFd(machine->end_fd(), POLLIN, absl::Milliseconds(5)); ++i) {
     ASSERT_TRUE(machine->SetPoll("a", {.kind = kKinds[i % 4], .max_ns = 10'000 + i}).ok());
     const IoThreadStatistics thread = machine->Statistics().io_threads[0];
     EXPECT_EQ(thread.poll.kind, kKinds[i % 4]);
@@ -262,26 +261,23 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   MachineConfig config = Config("rw=randread verify=1 size=2M qd=1 runtime=1s");
   config.io_threads[0].tuning.trace_waits = true;
   config.disks = {File(image_)};
-  IoThreads* io_threads = nullptr;
-  config.devices = {{.name = "zeroes", .create = [&](const DeviceContext& context) {
-                       io_threads = &context.io_threads;
-                       return std::make_unique<testing::ZeroDisk>(
-                           context.memory, std::vector{context.io_threads.Find("b")->get()},
-                           QueuedDevice::QueueConfig{});
+  config.devices = {{.name = "zeroes", .io_threads = {"b"}, .create = [] {
+                       return std::make_unique<testing::ZeroDisk>();
                      }}};
   const auto machine = Begin(config);
   // A guest that waits for the thread is what a pause cannot bring to rest.
   ASSERT_TRUE(
       testing::SpinUntil([&] { return machine->Statistics().disks[0].queues[0].requests() > 0; }));
+  Machine::Internals& internals = machine->internals();
   constexpr absl::Duration kPatience = absl::Milliseconds(20);
   Event release;
-  (*io_threads->Find("a"))->Begin([&release] { release.Wait(); });
+  (*internals.io_threads().Find("a"))->Begin([&release] { release.Wait(); });
   const auto gave_up = [](const absl::Status& status) {
     return absl::IsDeadlineExceeded(status) &&
            Message(status).find("I/O thread 'a' has not come back") != std::string::npos;
   };
-  EXPECT_TRUE(gave_up(machine->Explain(kPatience).status()));
-  EXPECT_TRUE(gave_up(machine->Waits(kPatience).status()));
+  EXPECT_TRUE(gave_up(internals.Explain(kPatience).status()));
+  EXPECT_TRUE(gave_up(internals.Waits(kPatience).status()));
   EXPECT_TRUE(gave_up(machine->SetPoll("a", {.kind = PollKind::kAlways}, kPatience)));
   EXPECT_TRUE(gave_up(machine->SetPoll("a", {.kind = PollKind::kNever}, kPatience)));
   EXPECT_THAT(Message(machine->MoveQueue("zeroes", 0, "a", kPatience)),
@@ -294,10 +290,10 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   release.Notify();
   ASSERT_TRUE(testing::SpinUntil(
       [&] { return machine->Statistics().devices[0].queues[0].io_thread == "a"; }));
-  const auto explanations = machine->Explain();
+  const auto explanations = internals.Explain();
   ASSERT_TRUE(explanations.ok()) << explanations.status();
   EXPECT_EQ((*explanations)[0].io_thread, "a");
-  EXPECT_TRUE(machine->Waits().ok());
+  EXPECT_TRUE(internals.Waits().ok());
   EndWell(*machine);
 }
 

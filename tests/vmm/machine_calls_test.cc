@@ -81,13 +81,9 @@ class MachineCallsTest : public testing::PausingMachine {
     EXPECT_TRUE(machine->MoveQueue("disk0", 0, "a").ok());
     return machine;
   }
-  // Its thread "b" is known once it is made.
-  MachineConfig WithZeroesOn(IoThread*& b) const {
+  MachineConfig WithZeroes() const {
     MachineConfig config = TwoThreads("rw=randread qd=4 runtime=60s wait=irq");
-    config.devices = {Zeroes("b", [&b](const DeviceContext& context) {
-      b = context.io_threads.Find("b")->get();
-      return absl::OkStatus();
-    })};
+    config.devices = {Zeroes("b")};
     return config;
   }
   static void ExpectGivenUp(const absl::Status& status) {
@@ -113,9 +109,8 @@ class BusyThread {
 
 // The move is a task of the device on a thread that has not come to it yet.
 TEST_F(MachineCallsTest, AMoveThatWasGivenUpDoesNotOutliveItsDevice) {
-  IoThread* b = nullptr;
-  auto machine = Make(WithZeroesOn(b));
-  BusyThread busy(*b);
+  auto machine = Make(WithZeroes());
+  BusyThread busy(ThreadOf(*machine, "b"));
   ExpectGivenUp(machine->MoveQueue("disk0", 0, "b", kPatience));
   std::thread later([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -127,9 +122,8 @@ TEST_F(MachineCallsTest, AMoveThatWasGivenUpDoesNotOutliveItsDevice) {
 }
 
 TEST_F(MachineCallsTest, NoDeviceIsMadeAnewWhileItsQueueMoves) {
-  IoThread* b = nullptr;
-  const auto machine = Begin(WithZeroesOn(b));
-  BusyThread busy(*b);
+  const auto machine = Begin(WithZeroes());
+  BusyThread busy(ThreadOf(*machine, "b"));
   ExpectGivenUp(machine->MoveQueue("disk0", 0, "b", kPatience));
   ASSERT_TRUE(machine->Pause().ok());
   const absl::StatusOr<DevicesState> state = machine->SaveDevices();
@@ -144,7 +138,7 @@ TEST_F(MachineCallsTest, NoDeviceIsMadeAnewWhileItsQueueMoves) {
 TEST_F(MachineCallsTest, NoThreadIsRemovedWhileDevicesAreMade) {
   Machine* restored = nullptr;
   MachineConfig config = TwoThreads("rw=randread qd=4 runtime=60s wait=irq");
-  config.devices = {Zeroes("b", [&](const DeviceContext&) {
+  config.devices = {Zeroes("b", [&] {
     if (restored != nullptr) ExpectGivenUp(restored->RemoveIoThread("b", kPatience));
     return absl::OkStatus();
   })};

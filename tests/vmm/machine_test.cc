@@ -155,10 +155,10 @@ TEST_F(MachineTest, AMachineNeverStartedCanBeStoppedAndDestroyed) {
 TEST_F(MachineTest, TheEndEventBecomesReadable) {
   absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(GuestConfig(console_, ""));
   ASSERT_TRUE(machine.ok()) << machine.status();
-  EXPECT_EQ((*machine)->end_event().Clear(), 0u);
+  EXPECT_FALSE(testing::WaitForFd((*machine)->end_fd(), POLLIN, absl::ZeroDuration()));
   ASSERT_TRUE((*machine)->Start().ok());
   (*machine)->Wait();
-  EXPECT_EQ((*machine)->end_event().Clear(), 1u);
+  EXPECT_TRUE(testing::WaitForFd((*machine)->end_fd(), POLLIN, absl::ZeroDuration()));
 }
 
 // Takes the signal by which a vCPU thread, where it is blocked, is asked to leave the guest.
@@ -186,11 +186,11 @@ TEST_F(MachineTest, DevicesAreStoppedOnceNoVcpuCanReachThem) {
     resets_while_in_access = asked_twice ? record.resets : -1;
   };
   MachineConfig config = GuestConfig(console_, "assigned=1");
-  config.assigned = {
-      {.address = "0000:0a:00.0", .open = [&]() -> absl::StatusOr<std::unique_ptr<PciDevice>> {
-         return std::make_unique<testing::FakePciDevice>(record);
-       }}};
-  absl::StatusOr<std::unique_ptr<Machine>> machine = Machine::Create(config);
+  config.assigned = {{.address = "0000:0a:00.0"}};
+  absl::StatusOr<std::unique_ptr<Machine>> machine =
+      Machine::Internals::Create(config, {.open_assigned = [&](const AssignedConfig&) {
+                                   return std::make_unique<testing::FakePciDevice>(record);
+                                 }});
   ASSERT_TRUE(machine.ok()) << machine.status();
   ASSERT_TRUE((*machine)->Start().ok());
   in_access.WaitOrAbort();

@@ -43,7 +43,7 @@ class NvmeUserMachineTest : public ::testing::Test {
   }
   // A power-off. Fails at the limit, where a guest would hang.
   void EndWell() {
-    ASSERT_TRUE(testing::WaitForFd(machine_->end_event().fd(), POLLIN, absl::Seconds(60)))
+    ASSERT_TRUE(testing::WaitForFd(machine_->end_fd(), POLLIN, absl::Seconds(60)))
         << console_.Output() << Log();
     const MachineEnd& end = machine_->Wait();
     EXPECT_EQ(end.kind, EndKind::kPowerOff) << end.detail;
@@ -72,7 +72,7 @@ class NvmeUserMachineTest : public ::testing::Test {
     return true;
   }
   bool HasEnded() const {
-    return testing::WaitForFd(machine_->end_event().fd(), POLLIN, absl::ZeroDuration());
+    return testing::WaitForFd(machine_->end_fd(), POLLIN, absl::ZeroDuration());
   }
   std::string Log() const { return absl::StrJoin(log_.lines(), "\n"); }
   size_t Logged(const std::string& text) const {

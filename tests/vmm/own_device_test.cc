@@ -1,14 +1,17 @@
 // Devices that an embedder brings along: on the bus behind the disks, as good as the machine's own.
 #include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "base/status.h"
-#include "block/null_device.h"
-#include "devices/virtio_blk.h"
 #include "tests/support/devices/zero_disk.h"
-#include "tests/support/vmm/test_machine.h"
-#include "tests/support/wait.h"
+#include "tests/support/races.h"
+#include "tests/support/recording_log.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/vmm/pausing_machine.h"
 
 namespace ringside {
 namespace {
@@ -17,146 +20,227 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-constexpr uint64_t kMiB = 1 << 20;
-
-// A disk that remembers how often it was put to work and stopped.
-class CountedDisk final : public VirtioDevice {
+// A disk of zeroes that answers later, from a thread of its own: what a device has that waits for
+// something else.
+class LateDisk final : public Device {
  public:
-  struct Calls {
-    std::atomic<int> activations{0}, resets{0};
+  struct Counts {
+    std::atomic<int> popped{0}, pushed{0}, recalls{0}, alive{0};
   };
 
-  CountedDisk(BlockDevice& disk, const GuestMemory& memory, IoThread& io_thread, Calls& calls)
-      : blk_(disk, memory, {&io_thread}, {.serial = "own"}), calls_(calls) {}
+  explicit LateDisk(Counts& counts) : counts_(counts), thread_([this] { Work(); }) {
+    ++counts_.alive;
+  }
+  ~LateDisk() override {
+    {
+      const MutexLock lock(mutex_);
+      over_ = true;
+      changed_.notify_one();
+    }
+    thread_.join();
+    --counts_.alive;
+  }
 
-  uint16_t id() const override { return blk_.id(); }
-  uint64_t features() const override { return blk_.features(); }
-  uint16_t queue_count() const override { return blk_.queue_count(); }
-  uint32_t pci_class() const override { return blk_.pci_class(); }
-  uint16_t max_queue_size(uint16_t queue) const override { return blk_.max_queue_size(queue); }
+  uint16_t id() const override { return 2; }
+  uint32_t pci_class() const override { return 0x010000; }
   void ReadConfig(uint64_t offset, std::span<std::byte> data) override {
-    blk_.ReadConfig(offset, data);
+    zeroes_.ReadConfig(offset, data);
   }
-  void WriteConfig(uint64_t offset, std::span<const std::byte> data, uint64_t features) override {
-    blk_.WriteConfig(offset, data, features);
+  void Run(DeviceQueue& queue) override {
+    for (Request request; queue.Pop(request);) {
+      ++counts_.popped;
+      const MutexLock lock(mutex_);
+      waiting_.push_back({&queue, std::move(request)});
+      changed_.notify_one();
+    }
   }
-  void Activate(uint64_t features, std::span<const QueueSetup> queues,
-                VirtioEvents& events) override {
-    ++calls_.activations;
-    blk_.Activate(features, queues, events);
-  }
-  void Reset(Task& done) override {
-    ++calls_.resets;
-    blk_.Reset(done);
-  }
-  void Pause(Task& done) override { blk_.Pause(done); }
-  void Resume() override { blk_.Resume(); }
-  uint16_t Position(uint16_t queue) const override { return blk_.Position(queue); }
+  void Recall(DeviceQueue&) override { ++counts_.recalls; }
 
  private:
-  VirtioBlk blk_;
-  Calls& calls_;
+  struct Waiting {
+    DeviceQueue* queue;
+    Request request;
+  };
+
+  void Work() {
+    while (true) {
+      auto next = std::make_shared<Waiting>();
+      {
+        const MutexLock lock(mutex_);
+        while (waiting_.empty() && !over_) changed_.wait(mutex_);
+        if (waiting_.empty()) return;
+        *next = std::move(waiting_.front());
+        waiting_.pop_front();
+      }
+      testing::Delay(20'000);
+      next->queue->Post([this, next] {
+        ++counts_.pushed;
+        testing::ZeroDisk::Answer(*next->queue, next->request);
+      });
+    }
+  }
+
+  Counts& counts_;
+  testing::ZeroDisk zeroes_;
+  Mutex mutex_;
+  std::condition_variable_any changed_;
+  std::deque<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  bool over_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
 };
 
-class OwnDeviceTest : public ::testing::Test {
+class OwnDeviceMachineTest : public testing::PausingMachine {
  protected:
-  void SetUp() override {
-    SKIP_WITHOUT_KVM();
-    disk_ = *NullDevice::Create({.size = 8 * kMiB});
-    io_thread_ = *IoThread::Start("own");
+  MachineConfig WithDevices(const std::string& command_line, std::vector<DeviceConfig> devices) {
+    MachineConfig config = GuestConfig(console_, command_line);
+    config.devices = std::move(devices);
+    return config;
+  }
+  static DeviceConfig Zeroes(const std::string& id = "zeroes") {
+    DeviceConfig config = PausingMachine::Zeroes("io0");
+    config.name = id;
+    return config;
+  }
+  // On two I/O threads, on the first at first.
+  MachineConfig WithLateDisk(const std::string& command_line) {
+    MachineConfig config = WithDevices(
+        command_line,
+        {{.name = "late", .create = [this] { return std::make_unique<LateDisk>(late_); }}});
+    config.io_threads = {{.name = "a"}, {.name = "b"}};
+    return config;
+  }
+  std::unique_ptr<Machine> BeginLate(const std::string& command_line) {
+    auto machine = Begin(WithLateDisk(command_line));
+    ExpectProgress(*machine);
+    return machine;
+  }
+  // Whatever was popped has been answered before the device was gone.
+  void ExpectAllAnswered() {
+    EXPECT_EQ(late_.alive, 0);
+    EXPECT_GT(late_.popped, 0);
+    EXPECT_EQ(late_.pushed, late_.popped);
   }
 
-  DeviceConfig Device(const std::string& id = "own") {
-    return {.name = id, .create = [this](const DeviceContext& context) {
-              return std::make_unique<CountedDisk>(*disk_, context.memory, *io_thread_, calls_);
-            }};
-  }
-
-  TestConsole console_;
-  std::unique_ptr<BlockDevice> disk_;
-  std::unique_ptr<IoThread> io_thread_;
-  CountedDisk::Calls calls_;
+  LateDisk::Counts late_;
 };
 
-TEST_F(OwnDeviceTest, TheGuestUsesIt) {
-  MachineConfig config = GuestConfig(console_, "rw=randread qd=4 runtime=300ms wait=irq");
-  config.devices = {Device()};
-  const GuestRun run = RunGuest(config, console_);
+TEST_F(OwnDeviceMachineTest, TheGuestUsesIt) {
+  const GuestRun run =
+      RunGuest(WithDevices("rw=randread qd=4 runtime=200ms wait=irq", {Zeroes()}), console_);
   EXPECT_EQ(run.end.kind, EndKind::kPowerOff) << run.end.detail;
   EXPECT_THAT(run.output, ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
   EXPECT_THAT(run.output, Not(HasSubstr("FAIL")));
 }
 
-TEST_F(OwnDeviceTest, ItIsResetWhenTheMachineIsStopped) {
-  MachineConfig config = GuestConfig(console_, "rw=randread runtime=60s");
-  config.devices = {Device()};
-  const auto machine = Machine::Create(config);
-  ASSERT_TRUE(machine.ok()) << machine.status();
-  ASSERT_TRUE((*machine)->Start().ok());
-  ASSERT_TRUE(testing::SpinUntil([this] { return calls_.activations > calls_.resets; }));
-  (*machine)->Stop();
-  (*machine)->Wait();
-  EXPECT_EQ(calls_.resets, calls_.activations);
-}
-
-TEST_F(OwnDeviceTest, ItStandsBehindTheDisks) {
-  MachineConfig config = GuestConfig(console_, "disk=1");
-  config.devices = {Device("a"), Device("b")};
-  config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+TEST_F(OwnDeviceMachineTest, ItStandsBehindTheDisks) {
+  MachineConfig config = WithDevices("disk=1", {Zeroes("a"), Zeroes("b")});
+  config.disks = {{.backend = NullConfig{.size = 32 * kMiB}}};
   const GuestRun run = RunGuest(config, console_);
-  EXPECT_THAT(run.output, ContainsRegex("disk 0 sectors=32768 .*serial=disk0\n"));
-  EXPECT_THAT(run.output, ContainsRegex("disk 1 sectors=16384 .*serial=own\n"));
-  EXPECT_THAT(run.output, ContainsRegex("disk 2 sectors=16384 .*serial=own\n"));
+  EXPECT_THAT(run.output, ContainsRegex("disk 0 sectors=65536 .*serial=disk0\n"));
+  EXPECT_THAT(run.output, ContainsRegex("disk 1 sectors=16384 "));
+  EXPECT_THAT(run.output, ContainsRegex("disk 2 sectors=16384 "));
 }
 
-TEST_F(OwnDeviceTest, WhatItCannotDoIsTheMachinesError) {
-  MachineConfig config = GuestConfig(console_, "");
-  config.devices = {Device("a"), Device("b")};
-  config.devices[1].create = [](const DeviceContext&) { return BadInput("no such thing"); };
-  const auto machine = Machine::Create(config);
-  EXPECT_EQ(machine.status(), absl::InvalidArgumentError("no such thing"));
+TEST_F(OwnDeviceMachineTest, WhatItCannotBeIsTheMachinesError) {
+  MachineConfig config = WithDevices("", {Zeroes("a"), Zeroes("b")});
+  config.devices[1].create = [] { return BadInput("no such thing"); };
+  EXPECT_EQ(Machine::Create(config).status(), absl::InvalidArgumentError("no such thing"));
+  config.devices[1].create = [] { return absl::StatusOr<std::unique_ptr<Device>>(nullptr); };
+  EXPECT_THAT(Machine::Create(config).status(), IsBadInput("'b'", "is null"));
+  config.devices[1].create = nullptr;
+  EXPECT_THAT(Machine::Create(config).status(), IsBadInput("'b'", "DeviceConfig::create"));
+  config.devices[1] = {.name = "own", .io_threads = {"io0", "oi1"}, .create = [] {
+                         return std::make_unique<testing::ZeroDisk>();
+                       }};
+  EXPECT_TRUE(absl::IsNotFound(Machine::Create(config).status()));
+  EXPECT_THAT(Message(Machine::Create(config).status()), HasSubstr("device 'own': "));
 }
 
-TEST_F(OwnDeviceTest, TheBusHasRoomForSoMany) {
-  MachineConfig config = GuestConfig(console_, "");
+TEST_F(OwnDeviceMachineTest, TheBusHasRoomForSoMany) {
+  MachineConfig config = WithDevices("", {});
   for (uint32_t i = 0; i < PciHost::kDevices - 2; ++i) {
-    config.devices.push_back(Device(absl::StrFormat("own%d", i)));
+    config.devices.push_back(Zeroes(absl::StrFormat("own%d", i)));
   }
   EXPECT_TRUE(Machine::Create(config).ok());
-  config.devices.push_back(Device());
+  config.devices.push_back(Zeroes());
   EXPECT_THAT(Message(Machine::Create(config).status()), HasSubstr("room for 31 PCI devices"));
 }
 
-// One whose queues are served by the machine's I/O threads: all that disks have is its too.
-TEST_F(OwnDeviceTest, ItsQueuesMoveAndAreCountedAndTraced) {
-  MachineConfig config = GuestConfig(console_, "rw=randread qd=4 runtime=500ms wait=irq");
+// All that disks have is its too.
+TEST_F(OwnDeviceMachineTest, ItsQueuesMoveAndAreCountedAndTraced) {
+  MachineConfig config =
+      WithDevices("rw=randread qd=4 runtime=500ms wait=irq", {PausingMachine::Zeroes("b")});
   config.io_threads = {{.name = "a"}, {.name = "b"}};
-  config.devices = {{.name = "zeroes", .create = [](const DeviceContext& context) {
-                       return std::make_unique<testing::ZeroDisk>(
-                           context.memory, std::vector{context.io_threads.Find("b")->get()},
-                           QueuedDevice::QueueConfig{.trace_latency = true});
-                     }}};
-  auto machine = Machine::Create(config);
-  ASSERT_TRUE(machine.ok()) << machine.status();
-  ASSERT_TRUE((*machine)->Start().ok());
-  const auto requests = [&] { return (*machine)->Statistics().devices[0].queues[0].requests(); };
+  config.devices[0].trace_latency = true;
+  const auto machine = Begin(config);
   for (const std::string to : {"a", "b", "a"}) {
-    const uint64_t before = requests();
-    ASSERT_TRUE((*machine)->MoveQueue("zeroes", 0, to).ok());
-    EXPECT_TRUE(testing::SpinUntil([&] { return requests() > before + 10; }));
-    EXPECT_EQ((*machine)->Statistics().devices[0].queues[0].io_thread, to);
+    ASSERT_TRUE(machine->MoveQueue("zeroes", 0, to).ok());
+    ExpectProgress(*machine);
+    EXPECT_EQ(machine->Statistics().devices[0].queues[0].io_thread, to);
   }
-  EXPECT_TRUE(absl::IsFailedPrecondition((*machine)->RemoveIoThread("a")));
-  EXPECT_TRUE((*machine)->RemoveIoThread("b").ok());
-  EXPECT_TRUE(absl::IsNotFound((*machine)->MoveQueue("zeroes", 0, "b")));
-  EXPECT_EQ(*(*machine)->AddIoThread({}), "io0");
-  EXPECT_TRUE((*machine)->MoveQueue("zeroes", 0, "io0").ok());
-  EXPECT_EQ((*machine)->Wait().kind, EndKind::kPowerOff);
+  EXPECT_TRUE(absl::IsFailedPrecondition(machine->RemoveIoThread("a")));
+  EXPECT_TRUE(machine->RemoveIoThread("b").ok());
+  EXPECT_TRUE(absl::IsNotFound(machine->MoveQueue("zeroes", 0, "b")));
+  EXPECT_EQ(*machine->AddIoThread({}), "io0");
+  EXPECT_TRUE(machine->MoveQueue("zeroes", 0, "io0").ok());
+  EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
   EXPECT_THAT(console_.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
-  const std::vector<QueueLatencies> latencies = (*machine)->Latencies();
+  const std::vector<QueueLatencies> latencies = machine->Latencies();
   ASSERT_EQ(latencies.size(), 1u);
   EXPECT_EQ(latencies[0].disk, "zeroes");
-  EXPECT_GT(latencies[0].records.size(), 30u);
+  ASSERT_GT(latencies[0].records.size(), 30u);
+  EXPECT_EQ(latencies[0].records[5].kind, RequestKind::kRead);
+}
+
+TEST_F(OwnDeviceMachineTest, OneThatAnswersLaterMoves) {
+  const auto machine = BeginLate("rw=randread qd=8 runtime=300ms wait=irq");
+  for (int round = 0; round < 10; ++round) {
+    for (const std::string to : {"b", "a"}) {
+      ASSERT_TRUE(machine->MoveQueue("late", 0, to).ok());
+      ExpectProgress(*machine);
+    }
+  }
+  EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
+  EXPECT_THAT(console_.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
+  EXPECT_GE(late_.recalls, 20);
+}
+
+TEST_F(OwnDeviceMachineTest, OneThatAnswersLaterRestsAndIsMadeAnew) {
+  auto machine = BeginLate("rw=randread qd=8 runtime=300ms wait=irq");
+  for (int round = 0; round < 20; ++round) {
+    ASSERT_TRUE(machine->Pause().ok());
+    EXPECT_EQ(late_.pushed, late_.popped) << "nothing is in flight";
+    if (round % 2 == 0) {
+      ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+    }
+    machine->Resume();
+    ExpectProgress(*machine);
+  }
+  EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
+  EXPECT_THAT(console_.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
+  machine.reset();
+  ExpectAllAnswered();
+}
+
+TEST_F(OwnDeviceMachineTest, OneThatAnswersLaterIsWaitedForAtTheEnd) {
+  for (int round = 0; round < 10; ++round) {
+    auto machine = BeginLate("rw=randread qd=32 runtime=60s");
+    testing::Delay(round * 50'000);
+    machine->Stop();
+    machine->Wait();
+    EXPECT_EQ(late_.pushed, late_.popped);
+    machine.reset();
+    ExpectAllAnswered();
+  }
+}
+
+// Its guest resets it in the middle of requests, and sets it up again.
+TEST_F(OwnDeviceMachineTest, OneThatAnswersLaterIsReset) {
+  auto machine = Begin(WithLateDisk("disk=1"));
+  EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
+  machine.reset();
+  ExpectAllAnswered();
+  EXPECT_GT(late_.recalls, 0);
 }
 
 }  // namespace

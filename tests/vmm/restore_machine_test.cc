@@ -101,20 +101,16 @@ class HeldThread {
 
 // The guest has nothing else to do, and has kicked before the pause.
 TEST_F(RestoreMachineTest, QueuesWithUnreadEntriesGoOn) {
-  IoThread* io_thread = nullptr;
   MachineConfig config = Config("rw=randread qd=1 runtime=60s wait=irq");
   config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
-  config.devices = {Zeroes("io0", [&](const DeviceContext& context) {
-    io_thread = context.io_threads.Find("io0")->get();
-    return absl::OkStatus();
-  })};
   const auto machine = Begin(config);
+  IoThread& io_thread = ThreadOf(*machine, "io0");
   int unread = 0;
   for (int round = 0; round < kRestores; ++round) {
     uint64_t before;
     std::atomic<bool> told{false};
     {
-      const HeldThread held(*io_thread);
+      const HeldThread held(io_thread);
       before = Requests(*machine);
       std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it submits, and waits
       machine->BeginPause([&](const absl::Status&) { told = true; });
@@ -203,7 +199,7 @@ TEST_F(RestoreMachineTest, NothingIsLeftBehind) {
 TEST_F(RestoreMachineTest, AMachineWhoseDevicesCannotBeMadeIsAsBefore) {
   bool refuses = false;
   MachineConfig config = Config("rw=randrw verify=1 size=1M qd=4 runtime=100ms wait=irq");
-  config.devices = {Zeroes("io0", [&](const DeviceContext&) {
+  config.devices = {Zeroes("io0", [&] {
     return refuses ? absl::ResourceExhaustedError("none is left") : absl::OkStatus();
   })};
   const auto machine = Begin(config);
@@ -245,7 +241,7 @@ TEST_F(RestoreMachineTest, QueuesStayOnTheirThreadsAndOwnDevicesComeAlong) {
   MachineConfig config = Config("rw=randread qd=4 runtime=400ms wait=irq");
   config.io_threads = {{.name = "a"}, {.name = "b"}};
   int made = 0;
-  config.devices = {Zeroes("b", [&](const DeviceContext&) {
+  config.devices = {Zeroes("b", [&] {
     ++made;
     return absl::OkStatus();
   })};
@@ -274,9 +270,9 @@ TEST_F(RestoreMachineTest, QueuesStayOnTheirThreadsAndOwnDevicesComeAlong) {
 TEST_F(RestoreMachineTest, AResumeThatComesInTheMiddleIsNotLost) {
   MachineConfig config = Config("rw=randrw verify=1 size=1M qd=4 runtime=300ms wait=irq");
   Machine* resumed = nullptr;
-  config.devices = {Zeroes("io0", [&](const DeviceContext& context) {
+  config.devices = {Zeroes("io0", [&] {
     if (resumed != nullptr) {
-      (*context.io_threads.Find("io0"))->RunAndWait([&] { resumed->Resume(); });
+      ThreadOf(*resumed, "io0").RunAndWait([&] { resumed->Resume(); });
       EXPECT_TRUE(resumed->paused());
     }
     return absl::OkStatus();

@@ -30,16 +30,17 @@ class PausingMachine : public ::testing::Test {
   // An own device, "zeroes", on one I/O thread. `making` is called whenever it is made, and may
   // refuse that.
   static DeviceConfig Zeroes(
-      const std::string& io_thread, std::function<absl::Status(const DeviceContext&)> making =
-                                        [](const DeviceContext&) { return absl::OkStatus(); }) {
+      const std::string& io_thread,
+      std::function<absl::Status()> making = [] { return absl::OkStatus(); }) {
     return {.name = "zeroes",
-            .create =
-                [=](const DeviceContext& context) -> absl::StatusOr<std::unique_ptr<VirtioDevice>> {
-              RINGSIDE_RETURN_IF_ERROR(making(context));
-              return std::make_unique<ZeroDisk>(
-                  context.memory, std::vector{context.io_threads.Find(io_thread)->get()},
-                  QueuedDevice::QueueConfig{});
+            .io_threads = {io_thread},
+            .create = [=]() -> absl::StatusOr<std::unique_ptr<Device>> {
+              RINGSIDE_RETURN_IF_ERROR(making());
+              return std::make_unique<ZeroDisk>();
             }};
+  }
+  static IoThread& ThreadOf(Machine& machine, const std::string& name) {
+    return **machine.internals().io_threads().Find(name);
   }
   static std::unique_ptr<Machine> Make(const MachineConfig& config) {
     auto machine = Machine::Create(config);
@@ -59,7 +60,7 @@ class PausingMachine : public ::testing::Test {
     EXPECT_THAT(console_.Output(), ::testing::HasSubstr("\"errors\":0,\"mismatches\":0"));
   }
   static bool IsOver(const Machine& machine) {
-    return WaitForFd(machine.end_event().fd(), POLLIN, absl::ZeroDuration());
+    return WaitForFd(machine.end_fd(), POLLIN, absl::ZeroDuration());
   }
   // Of all devices, since they were last made.
   static uint64_t Requests(Machine& machine) {

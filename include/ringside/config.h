@@ -1,0 +1,271 @@
+// Everything a machine can be configured with. MachineConfig, at the end, holds all the others;
+// each is a plain struct whose defaults are those of `ringside run`. The ranges of numbers, sizes
+// and times are those of its options too (docs/options.md); Machine::Create checks them.
+#pragma once
+
+#include <any>
+#include <concepts>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ringside/export.h"
+#include "ringside/log.h"
+
+namespace ringside {
+
+// I/O threads: the threads that serve the queues of disks and other devices.
+
+// How long an I/O thread polls its rings before it sleeps.
+enum class PollKind {
+  kNever,       // sleeps at once
+  kAlways,      // never sleeps
+  kFixed,       // polls for `max_ns`
+  kGrowShrink,  // polls for as long as has paid lately, up to `max_ns`
+  kWeighted,    // polls for as long as the busiest source's waits have been, up to `max_ns`
+  kCost,        // polls, dozes or sleeps, whichever is cheapest
+};
+
+struct PollConfig {
+  PollKind kind = PollKind::kNever;
+  // Of kFixed, kGrowShrink and kWeighted.
+  int64_t max_ns = 32'000;
+  // Of kGrowShrink and kWeighted: factors by which the limit changes. A shrink of 0 goes back to
+  // nothing: one late wait then loses all that was learned, which is why QEMU 11.1 left it for 2.
+  uint32_t grow = 2;
+  uint32_t shrink = 2;
+  // Of kWeighted: a new wait counts for 1 / 2^weight.
+  uint32_t weight = 3;
+  // Of kCost: what a nanosecond of CPU time is worth, in nanoseconds of latency.
+  double price = 1.0;
+  // Of kCost: the share of a CPU that polling may take, whether it finds anything or not. 1: all of
+  // it.
+  double cpu_max = 1.0;
+};
+
+// When in a turn of an I/O thread results are shown and signalled.
+enum class Signalling {
+  kEarly,    // completions before new work is taken, so that the guest goes on meanwhile
+  kBatched,  // once new work is under way, together with what it gave already
+};
+
+struct IoThreadTuning {
+  PollConfig poll;
+  Signalling signalling = Signalling::kEarly;
+  bool trace_waits = false;  // records how long the newest waits were
+};
+
+struct IoThreadConfig {
+  // What it sleeps in. kAuto: an io_uring, or epoll where that cannot be had, of which the log
+  // tells.
+  enum class Waiter { kAuto, kUring, kEpoll };
+
+  // Letters, digits, '.', '-' and '_'; empty: the first free of "io0", "io1", ...
+  std::string name;
+  // Polls before it sleeps where that pays; idle, it sleeps.
+  IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}};
+  Waiter waiter = Waiter::kAuto;
+  std::vector<int> cpus;  // of the host, where it may run; empty: anywhere
+};
+
+// Disks: each names its backend, that is, where its bytes are.
+
+// With QEMU's meanings: whether the host's page cache is in use, and what a write promises.
+enum class CacheMode {
+  kNone,          // O_DIRECT, write-back
+  kWriteback,     // page cache, write-back
+  kWritethrough,  // page cache, every write durable
+  kDirectsync,    // O_DIRECT, every write durable
+  kUnsafe,        // page cache, and flushes are not passed on
+};
+
+enum class Engine {
+  kAuto,     // io_uring, else native with O_DIRECT, else threads
+  kIoUring,  // the I/O thread's ring
+  kNative,   // Linux AIO
+  kThreads,  // worker threads of the device
+};
+
+// A file or a block device of the host, as it is: no image format is ever guessed.
+struct FileConfig {
+  std::string path;
+  bool read_only = false;
+  std::optional<CacheMode> cache;  // unset: none where the file takes O_DIRECT, else writeback
+  Engine aio = Engine::kAuto;
+  // Whether the I/O thread itself reads and writes what cannot block it. Else all goes to the
+  // engine.
+  bool inline_io = true;
+};
+
+// No storage: every request succeeds, reads leave their buffers as they were, and what was written
+// is nowhere.
+struct NullConfig {
+  uint64_t size = 0;  // bytes, a multiple of 512
+  // From a request's submission to its completion. 0: in the turn that submitted it.
+  int64_t latency_ns = 0;
+};
+
+// A namespace of an NVMe controller that Ringside's own driver drives.
+struct NvmeConfig {
+  // One of these: the controller's PCI address, "0000:00:04.0", or the path of the socket where a
+  // vfio-user server has it.
+  std::string address;
+  std::string socket;
+  uint32_t namespace_id = 1;
+  bool read_only = false;
+  // A command without an answer for so long is aborted; unset: 30 s. A controller has one: disks on
+  // its namespaces agree, or leave it to the others.
+  std::optional<absl::Duration> timeout;
+};
+
+// A namespace of an NVMe controller that stays with the kernel's driver.
+struct NvmePassthroughConfig {
+  std::string path;  // "/dev/ng0n1"
+  bool read_only = false;
+};
+
+class BlockDevice;
+struct BackendCalls;
+struct BackendDescription;
+struct BlockContext;
+
+// The configuration of any backend, as a value: BlockBackend disk = FileConfig{.path = "disk.img"};
+//
+// Threads: one.
+class RINGSIDE_EXPORT BlockBackend {
+ public:
+  // A configuration is a backend. NOLINTBEGIN(google-explicit-constructor)
+  BlockBackend(FileConfig config);
+  BlockBackend(NullConfig config);
+  BlockBackend(NvmeConfig config);
+  BlockBackend(NvmePassthroughConfig config);
+  // One of Ringside's own tree, and a filter there: see block/block_backend.h.
+  template <typename Config>
+    requires(!std::same_as<Config, BlockBackend> &&
+             requires(const Config& config, const BlockContext& context) { config.Open(context); })
+  BlockBackend(Config config);
+  // NOLINTEND(google-explicit-constructor)
+
+  // Null if it is another.
+  template <typename Config>
+  Config* As() {
+    return std::any_cast<Config>(&config_);
+  }
+  template <typename Config>
+  const Config* As() const {
+    return std::any_cast<Config>(&config_);
+  }
+
+  // For code of Ringside's tree, where block/block_backend.h has the types; not promised.
+  BackendDescription Describe() const;
+  absl::Status Announce(const std::string& disk, const BlockContext& context) const;
+  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
+
+ private:
+  std::any config_;
+  const BackendCalls* calls_;
+};
+
+// One I/O thread's share of a disk's queues. Either all shares of a disk name their queues, or none
+// does and the queues go round.
+struct QueueShare {
+  std::string io_thread;
+  std::vector<uint16_t> queues;
+};
+
+struct DiskConfig {
+  BlockBackend backend;  // where the bytes are: a FileConfig, a NullConfig, ...
+  // For Machine::MoveQueue, statistics and messages: letters, digits, '.', '-' and '_', and no
+  // other device's.
+  std::string id;              // empty: "disk0", "disk1", ... by its place
+  std::string serial;          // what the guest sees, 20 bytes; empty: the id's first 20
+  uint16_t queues = 0;         // 1 to 16; 0: as many as vCPUs, at most 16
+  bool trace_latency = false;  // for Machine::Latencies
+  // Empty: one thread has all queues, since it batches and polls a disk best as a whole; disks take
+  // the threads in turn.
+  std::vector<QueueShare> shares;
+};
+
+// COM1. The descriptors stay the embedder's, and open for as long as the machine exists.
+struct ConsoleConfig {
+  int input_fd = -1;        // -1: the guest never receives anything
+  int output_fd = -1;       // -1: what the guest sends is dropped
+  std::string output_name;  // what the log calls it; such as a path
+  // A regular file is made no longer than this: a guest may never stop talking. Those who write to
+  // it at the same moment may each exceed it by what the buffer holds.
+  uint64_t output_limit = std::numeric_limits<uint64_t>::max();
+  // Typed by the user to leave: it is not sent on, but calls `detached`, on a thread of the
+  // machine.
+  std::optional<uint8_t> detach_key;
+  std::function<void()> detached;  // unset: Machine::Stop
+};
+
+class Device;
+
+// A virtio device of the embedder's own (ringside/device.h). Its queues are moved, counted and
+// traced as those of disks are.
+struct DeviceConfig {
+  std::string name;  // its id, as DiskConfig::id; also in logs
+  // By name, who serves its queues: the first thread queue 0, and so on, and the first ones again
+  // where there are fewer threads than queues. Empty: the machine's first I/O thread has all.
+  std::vector<std::string> io_threads;
+  bool trace_latency = false;  // for Machine::Latencies
+  // Called by Machine::Create, and by each Machine::RestoreDevices, on its caller's thread: there
+  // the former device still lives, and the new one goes unused if the state is refused. So it takes
+  // nothing that only one can have, and makes a device of the same kind with as many queues each
+  // time. It must not call the machine.
+  std::function<absl::StatusOr<std::unique_ptr<Device>>()> create;
+};
+
+// A PCI device of the host that is passed through to the guest, by the kernel's VFIO.
+struct AssignedConfig {
+  std::string address;  // such as "0000:00:05.0"
+  std::string id;       // as DiskConfig::id; empty: "vfio0", "vfio1", ... by its place
+};
+
+// How a kernel is entered. kAuto takes PVH where the file has a note for it (the note says "enter
+// me here", while an ELF file's plain entry may expect anything), else the Linux 64-bit protocol.
+enum class BootProtocol { kAuto, kLinux, kPvh };
+
+// Whether the guest has an interval timer (Intel 8254). It costs a kernel thread, and most of the
+// time that the end of a machine takes; a guest needs it that knows neither kvmclock nor the local
+// APIC's TSC deadline.
+enum class Pit {
+  kAuto,  // only where KVM has no TSC deadline timer for guests: old kernels on old processors
+  kOn,
+  kOff,
+};
+
+struct MachineConfig {
+  std::string kernel;  // path of a bzImage or an ELF file
+  std::string initrd;  // path; empty: none
+  std::string command_line = "console=ttyS0 panic=-1";
+  BootProtocol protocol = BootProtocol::kAuto;
+  uint32_t cpus = 1;
+  uint64_t memory = 512 << 20;  // bytes, whole pages of 4 KiB
+  ConsoleConfig console;
+  std::vector<DiskConfig> disks;
+  // Of all devices. Empty: one, if there are disks or own devices.
+  std::vector<IoThreadConfig> io_threads;
+  // By vCPU, the host's CPUs its thread may run on; empty, or not there: any.
+  std::vector<std::vector<int>> vcpu_cpus;
+  // How long KVM polls for a reason to go on before it lets a vCPU sleep; unset: as the kernel is
+  // set.
+  std::optional<absl::Duration> halt_poll;
+  Pit pit = Pit::kAuto;
+  std::vector<DeviceConfig> devices;
+  // On the guest's bus behind `devices`. They are reset before the guest gets them and after its
+  // end, and all of its memory is pinned.
+  std::vector<AssignedConfig> assigned;
+  LogSink* log = nullptr;  // outlives the machine; null: nobody listens
+  std::string kvm_path = "/dev/kvm";
+};
+
+}  // namespace ringside

@@ -1,0 +1,137 @@
+// A virtual machine that boots a kernel, from its making to its end.
+//
+//   ringside::MachineConfig config;
+//   config.kernel = "vmlinuz";
+//   absl::StatusOr<std::unique_ptr<ringside::Machine>> machine = ringside::Machine::Create(config);
+//   if (machine.ok() && (*machine)->Start().ok()) {
+//     const ringside::MachineEnd& end = (*machine)->Wait();
+//   }
+//
+// Any number of machines live in one process. Nothing here is global, installs a signal handler,
+// changes a working directory, writes to stdout or stderr, or calls exit.
+//
+// Threads: one thread owns the machine: it creates it, starts it, waits for its end and destroys
+// it. All else may be called from any thread but the machine's own, also by several at once; what
+// may be called from those, too, says so. A machine has a thread per vCPU, an I/O thread for its
+// console and those of its devices, if it has any, all with every signal blocked. Errors:
+// InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted mean that
+// the configuration or the host has to be changed, and say how; others are failures.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "ringside/config.h"
+#include "ringside/export.h"
+#include "ringside/machine_end.h"
+#include "ringside/statistics.h"
+
+namespace ringside {
+
+// What the devices of a machine keep beside what is in guest memory and in KVM. It has no promised
+// form yet: it can be had and given back, in the same process.
+struct DevicesState;
+
+class RINGSIDE_EXPORT Machine {
+ public:
+  static constexpr uint32_t kMaxCpus = 254;  // APIC ids below the broadcast id, one for the IOAPIC
+
+  // Checks the configuration, sets everything up and loads the kernel; runs nothing yet.
+  static absl::StatusOr<std::unique_ptr<Machine>> Create(const MachineConfig& config);
+  // Stops it if it runs, and joins its threads.
+  ~Machine();
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // Once. On an error the machine is over.
+  absl::Status Start();
+  // Blocks until the machine has ended, its threads have left the guest, its disks have nothing in
+  // flight and its output is written (within a limit, should its reader not read). What waits is
+  // given up and what can be cancelled is; a read or write that the kernel has begun cannot, and is
+  // waited for, however long the storage takes: it may still write into guest memory. After a
+  // second the log names the disk and how many requests it has.
+  const MachineEnd& Wait();
+  // Ends the machine at once, as pulling the plug does, also while it is paused. Does not wait. Any
+  // thread.
+  void Stop();
+  // A descriptor that becomes readable when the machine has ended, for event loops; it is the
+  // machine's, and is not to be read.
+  int end_fd() const;
+
+  // Holds the machine still: its vCPUs have left the guest, its queues are at rest, nothing is in
+  // flight, and no thread of it takes processor time. What the guest has not been answered yet
+  // waits in its rings. Devices that are passed through go on. Waits for what is in flight,
+  // however long the storage takes; then DeadlineExceeded, and unless another waits for the pause,
+  // too, the machine runs on. Cancelled: Resume came first. FailedPrecondition: the machine is
+  // over. Before Start: waits for that, and the guest does not run.
+  absl::Status Pause(absl::Duration patience = absl::InfiniteDuration());
+  // The same, but returns at once. `paused` gets what Pause would return, once, on a thread of the
+  // machine, which it must not block; it may call Stop, Resume and BeginPause. Any thread.
+  void BeginPause(std::function<void(const absl::Status&)> paused);
+  // Lets it go on, for all who have paused it, or calls a pause off that is under way. Does not
+  // wait; a pause that comes before a vCPU has woken leaves the guest without a turn. Any thread.
+  void Resume();
+  bool paused() const;
+
+  // Of a paused machine. FailedPrecondition: it is not paused, a device of the host is passed
+  // through to its guest, or a device is being reset, which is waited for a second each. Not from a
+  // callback of BeginPause, on whose thread such a reset may end. Resume does not wait for this,
+  // nor for RestoreDevices: it holds when they are done.
+  absl::StatusOr<DevicesState> SaveDevices();
+  // Of a paused machine: makes its devices anew, as they were when `state` was saved, with queues
+  // on the I/O threads where they are; counters and traces begin anew, too. The state may come from
+  // anywhere: InvalidArgument is for what could not have been saved here. FailedPrecondition as
+  // above. DeadlineExceeded: queues are still being moved, or the storage of the console's output
+  // hangs. Other errors are the host's, or DeviceConfig::create's, about the new devices. On an
+  // error the machine is as before and paused, unless end_fd tells that it is over. The rings in
+  // guest memory fit a state of the same pause only.
+  absl::Status RestoreDevices(const DevicesState& state,
+                              absl::Duration patience = absl::InfiniteDuration());
+
+  // Has another I/O thread serve a queue of a device by its id ("disk0", DiskConfig::id, "rng",
+  // DeviceConfig::name), in the middle of I/O, too; nothing is lost or done twice. Waits until the
+  // parts that are under way are done, however long the storage takes, and for other moves of the
+  // same device. A large request of which a part was done begins anew on the other thread, so who
+  // moves a queue all the time keeps it from its end. On an error the queue stays where it was:
+  // NotFound and InvalidArgument name what there is not; others say why the thread cannot serve it.
+  // DeadlineExceeded: it has not moved yet; the text says whether it will.
+  absl::Status MoveQueue(const std::string& device, uint16_t queue, const std::string& io_thread,
+                         absl::Duration patience = absl::InfiniteDuration());
+  // Starts one more I/O thread, and returns its name.
+  absl::StatusOr<std::string> AddIoThread(const IoThreadConfig& config);
+  // Ends one. FailedPrecondition while it serves a queue.
+  // Waits until no queue is being moved; DeadlineExceeded: one still is.
+  absl::Status RemoveIoThread(const std::string& name,
+                              absl::Duration patience = absl::InfiniteDuration());
+  // Changes how an I/O thread waits. Holds when this returns; waits for the thread's next turn.
+  // DeadlineExceeded: storage or a server holds the thread; it holds when that has come back.
+  absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll,
+                       absl::Duration patience = absl::InfiniteDuration());
+
+  // Also while it runs. Waits for no storage and no I/O thread, and wakes none.
+  MachineStatistics Statistics();
+  // Of the disks and devices with trace_latency, by queue, since they were made. After Wait.
+  std::vector<QueueLatencies> Latencies() const;
+  // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.
+  int64_t first_run_ns() const;
+  // Whether the guest has sent anything to its console yet. Any thread.
+  bool console_spoken() const;
+
+  // The machine's parts, for what is built in Ringside's tree (vmm/machine.h); nothing of them is
+  // promised.
+  class Internals;
+  Internals& internals() { return *internals_; }
+
+ private:
+  explicit Machine(std::unique_ptr<Internals> internals);
+
+  const std::unique_ptr<Internals> internals_;
+};
+
+}  // namespace ringside

@@ -1,0 +1,169 @@
+// How a machine is made: its configuration is checked, what it needs of the host is taken, and its
+// guest is loaded.
+#include <algorithm>
+#include <sys/sysinfo.h>
+#include <utility>
+
+#include "base/affinity.h"
+#include "base/size.h"
+#include "base/status.h"
+#include "boot/acpi.h"
+#include "boot/boot_cpu.h"
+#include "kvm/cpuid.h"
+#include "vmm/machine.h"
+#include "vmm/options.h"
+#include "vmm/own_devices.h"
+
+namespace ringside {
+namespace {
+
+// What options cannot know (vmm/options.h): the host's limits.
+absl::Status CheckHostVcpus(uint32_t cpus, const Kvm& kvm) {
+  const auto most = static_cast<uint32_t>(kvm.max_vcpus());
+  if (cpus <= most) return absl::OkStatus();
+  return BadInput("%d vCPUs are more than this host's KVM has: give 1 to %d", cpus, most);
+}
+
+absl::Status CheckHostMemory(uint64_t bytes) {
+  struct sysinfo host;
+  if (sysinfo(&host) != 0) return absl::OkStatus();
+  const uint64_t has = (uint64_t{host.totalram} + host.totalswap) * host.mem_unit;
+  if (bytes > has) {
+    return BadInput("%s of memory is more than this host has (%s with swap): give less",
+                    FormatSize(bytes), FormatSize(has));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckAffinity(const MachineConfig& config) {
+  if (config.vcpu_cpus.size() > config.cpus) {
+    return BadInput("cpu-affinity names vCPU %d, which is not there: the %d vCPUs count from 0",
+                    config.vcpu_cpus.size() - 1, config.cpus);
+  }
+  for (size_t id = 0; id < config.vcpu_cpus.size(); ++id) {
+    if (const absl::Status status = CheckHostCpus(config.vcpu_cpus[id]); !status.ok()) {
+      return absl::Status(status.code(), absl::StrFormat("vCPU %d: %s", id, Message(status)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Linux does without on this machine. There are four things for which it would use the PIT (files
+// of arch/x86/kernel, in 6.1 as in 6.12):
+// - To learn the frequency of the TSC (tsc.c). CPUID does not give it here, as KVM leaves 0x15 and
+//   0x16 zero, but kvmclock.c has taken it from kvmclock by then.
+// - To calibrate the local APIC's timer (apic/apic.c). Where CPUID leaf 1 offers the TSC deadline
+//   there is nothing to calibrate.
+// - As the first clock (time.c, i8253.c). Where the FADT says hardware-reduced, as ours does,
+//   acpi/boot.c leaves that out, whether there is a PIT or not.
+// - To see which IOAPIC pin its interrupt comes to (check_timer in apic/io_apic.c). That is done
+//   only where there are legacy interrupts, and hardware-reduced ACPI has none.
+// A Linux with 'no-kvmclock', or built without it, wants Pit::kOn.
+bool NeedsPit(Pit pit, bool tsc_deadline) {
+  return pit == Pit::kOn || (pit == Pit::kAuto && !tsc_deadline);
+}
+
+absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes) {
+  std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
+  if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
+  return GuestMemory::Create(ranges);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Machine>> Machine::Internals::Create(const MachineConfig& config,
+                                                                    const MachineHooks& hooks) {
+  RINGSIDE_RETURN_IF_ERROR(CheckOptions(config));
+  RINGSIDE_ASSIGN_OR_RETURN(EventFd end_event, EventFd::Create());
+  RINGSIDE_ASSIGN_OR_RETURN(EventFd serial_interrupt, EventFd::Create());
+  // Files first: a wrong path should not cost the making and unmaking of a virtual machine.
+  RINGSIDE_ASSIGN_OR_RETURN(const ImageFile kernel, ImageFile::Open("kernel", config.kernel));
+  std::optional<ImageFile> initrd;
+  if (!config.initrd.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config.initrd));
+  }
+  std::unique_ptr<Internals> machine(
+      new Internals(config, hooks, std::move(end_event), std::move(serial_interrupt)));
+  RINGSIDE_RETURN_IF_ERROR(machine->Build());
+  RINGSIDE_RETURN_IF_ERROR(machine->LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr));
+  return std::unique_ptr<Machine>(new Machine(std::move(machine)));
+}
+
+Machine::Internals::Internals(const MachineConfig& config, const MachineHooks& hooks,
+                              EventFd end_event, EventFd serial_interrupt)
+    : config_(config),
+      hooks_(hooks),
+      log_(config.log),
+      end_event_(std::move(end_event)),
+      serial_interrupt_(std::move(serial_interrupt)),
+      sleep_registers_([this] { End({EndKind::kPowerOff, ""}); }),
+      reset_port_([this] { End({EndKind::kReset, ""}); }),
+      assigned_(log_) {}
+
+absl::Status Machine::Internals::Build() {
+  RINGSIDE_RETURN_IF_ERROR(CheckAffinity(config_));
+  RINGSIDE_RETURN_IF_ERROR(AssignedDevices::Check(config_.assigned, config_.disks));
+  RINGSIDE_RETURN_IF_ERROR(assigned_.Open(config_.assigned, hooks_.open_assigned));
+  RINGSIDE_ASSIGN_OR_RETURN(io_threads_, IoThreads::Create(config_.io_threads));
+  for (const DeviceConfig& device : config_.devices) {
+    RINGSIDE_RETURN_IF_ERROR(CheckOwnDevice(device, *io_threads_));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_.disks, *io_threads_, config_.cpus, log_));
+  // What nobody could use is not started.
+  if (!config_.io_threads.empty() || !config_.disks.empty() || !config_.devices.empty() ||
+      !hooks_.devices.empty()) {
+    RINGSIDE_RETURN_IF_ERROR(io_threads_->Start());
+  }
+  RINGSIDE_RETURN_IF_ERROR(disks_->CheckWaiters(*io_threads_));
+  if (const absl::Status status = io_threads_->uring_status(); !status.ok()) {
+    log_.Log(Severity::kWarning, "%s", Message(status));
+  }
+  queues_ = std::make_unique<DeviceQueues>(*io_threads_);
+
+  RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
+  RINGSIDE_RETURN_IF_ERROR(CheckHostVcpus(config_.cpus, kvm));
+  RINGSIDE_RETURN_IF_ERROR(CheckHostMemory(config_.memory));
+  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_.memory));
+  RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
+  RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
+  if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));
+  RINGSIDE_RETURN_IF_ERROR(vm_->SetIntelPages(kKvmTss, kKvmIdentityMap));
+  RINGSIDE_RETURN_IF_ERROR(vm_->CreateIrqchip());
+  const bool tsc_deadline = kvm.Extension(KVM_CAP_TSC_DEADLINE_TIMER) > 0;
+  if (NeedsPit(config_.pit, tsc_deadline)) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
+  RINGSIDE_RETURN_IF_ERROR(AddDevices());
+  return AddVcpus(kvm, tsc_deadline);
+}
+
+absl::Status Machine::Internals::AddVcpus(const Kvm& kvm, bool tsc_deadline) {
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
+  for (uint32_t id = 0; id < config_.cpus; ++id) {
+    RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm_->CreateVcpu(id));
+    RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(MakeCpuid(cpuid, id, config_.cpus, tsc_deadline)));
+    std::vector<int> host_cpus;
+    if (id < config_.vcpu_cpus.size()) host_cpus = config_.vcpu_cpus[id];
+    vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), std::move(host_cpus),
+                                            devices_->buses(),
+                                            [this](MachineEnd end) { End(std::move(end)); }));
+    pauser_->Add(*vcpus_.back());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Machine::Internals::LoadGuest(const ImageFile& kernel, const ImageFile* initrd) {
+  const BootRequest request = {.kernel = kernel,
+                               .initrd = initrd,
+                               .command_line = config_.command_line,
+                               .protocol = config_.protocol,
+                               .acpi_rsdp = WriteAcpiTables(config_.cpus, *memory_)};
+  RINGSIDE_ASSIGN_OR_RETURN(const BootEntry entry, LoadKernel(request, *memory_));
+  WriteBootTables(*memory_);
+  WriteResetVector(*memory_);
+  for (uint32_t id = 0; id < config_.cpus; ++id) {
+    RINGSIDE_ASSIGN_OR_RETURN(const int refused, SetBootMsrs(vcpus_[id]->kvm()));
+    if (refused > 0) log_.Log(Severity::kDebug, "vCPU %d: %d MSRs refused", id, refused);
+  }
+  return SetBootRegisters(vcpus_.front()->kvm(), entry);
+}
+
+}  // namespace ringside

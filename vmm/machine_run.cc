@@ -1,0 +1,96 @@
+// A machine's life, from its start to its end.
+#include <utility>
+
+#include "vmm/machine.h"
+
+namespace ringside {
+namespace {
+
+constexpr absl::Duration kConsolePatience = absl::Seconds(1);
+constexpr absl::Duration kFlushLimit = absl::Seconds(2);  // that included
+
+}  // namespace
+
+Machine::Internals::~Internals() {
+  End({EndKind::kStopped, ""});
+  Wait();
+  // A move whose caller has given it up is a task on an I/O thread until it is over.
+  if (queues_ != nullptr) (void)queues_->HoldMoves(DeadlineIn(absl::InfiniteDuration()));
+}
+
+absl::Status Machine::Internals::Start() {
+  console_->Start();
+  for (const auto& vcpu : vcpus_) {
+    if (absl::Status status = vcpu->Start(); !status.ok()) {
+      End({EndKind::kFailure, std::string(Message(status))});
+      return status;
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Machine::Internals::End(MachineEnd end) {
+  const MutexLock lock(mutex_);
+  if (end_.has_value()) return;  // the first reason counts
+  end_ = std::move(end);
+  for (const auto& vcpu : vcpus_) vcpu->RequestStop();
+  if (pauser_ != nullptr) pauser_->End();
+  end_event_.Signal();
+  ended_.Notify();
+}
+
+const MachineEnd& Machine::Internals::Wait() {
+  ended_.Wait();
+  // First: they write into memory that nobody else can keep them from.
+  assigned_.LeaveBus();
+  for (const auto& vcpu : vcpus_) vcpu->Join();
+  // Before those are waited for who make devices anew: what their disks have may end slowly.
+  if (disks_ != nullptr) disks_->EndSoon();
+  if (pauser_ != nullptr) pauser_->AwaitRelease();
+  if (devices_ != nullptr) devices_->BeginStop();
+  // Before devices are waited for: the storage of the console's output may hold those on its
+  // thread.
+  if (console_ != nullptr && !std::exchange(flushed_, true)) FlushConsole();
+  if (devices_ != nullptr) devices_->Stop();
+  assigned_.Stop();
+  const MutexLock lock(mutex_);
+  return *end_;
+}
+
+void Machine::Internals::FlushConsole() {
+  size_t unwritten = console_->Flush(kConsolePatience);
+  if (unwritten > 0 && console_->IsWriting()) {
+    log_.Log(Severity::kWarning,
+             "%s: its storage does not take what the guest has said; the machine ends when it "
+             "does (is the file system frozen, or the storage gone?)",
+             console_->OutputName());
+  }
+  do {
+    unwritten = console_->Flush(kFlushLimit - kConsolePatience);
+  } while (unwritten > 0 && console_->IsWriting());
+  if (unwritten > 0) {
+    log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
+  }
+  if (const uint64_t dropped = console_->statistics().dropped; dropped > 0) {
+    log_.Log(Severity::kWarning, "%d bytes of console output were dropped", dropped);
+  }
+}
+
+MachineStatistics Machine::Internals::Statistics() {
+  MachineStatistics statistics;
+  statistics.console = console_->statistics();
+  disks_->Collect(*queues_, statistics);
+  for (const DeviceConfig& device : config_.devices) {
+    statistics.devices.push_back({device.name, queues_->Statistics(device.name)});
+  }
+  for (const MachineHooks::InnerDevice& device : hooks_.devices) {
+    statistics.devices.push_back({device.name, queues_->Statistics(device.name)});
+  }
+  statistics.devices.push_back({kRngId, queues_->Statistics(kRngId)});
+  statistics.io_threads = io_threads_->Statistics();
+  assigned_.Collect(statistics);
+  for (const auto& vcpu : vcpus_) statistics.vcpus.push_back(vcpu->statistics());
+  return statistics;
+}
+
+}  // namespace ringside

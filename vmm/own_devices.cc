@@ -1,0 +1,52 @@
+#include "vmm/own_devices.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "devices/own_device.h"
+
+namespace ringside {
+namespace {
+
+absl::Status Named(const DeviceConfig& config, const absl::Status& status) {
+  if (status.ok()) return status;
+  return {status.code(), absl::StrFormat("device '%s': %s", config.name, Message(status))};
+}
+
+}  // namespace
+
+absl::Status CheckOwnDevice(const DeviceConfig& config, const IoThreads& io_threads) {
+  if (!config.create) {
+    return BadInput("device '%s' has nothing that makes it; set DeviceConfig::create", config.name);
+  }
+  for (const std::string& name : config.io_threads) {
+    RINGSIDE_RETURN_IF_ERROR(Named(config, io_threads.CheckName(name)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<VirtioDevice>> MakeOwnDevice(const DeviceConfig& config,
+                                                            const DeviceContext& context) {
+  const std::string first = context.io_threads.names().front();
+  std::vector<std::string> names = config.io_threads;
+  if (names.empty()) names = {first};
+  std::vector<IoThread*> io_threads;
+  for (const std::string& name : names) {
+    absl::StatusOr<IoThreads::Handle> io_thread = context.io_threads.Find(name);
+    if (!io_thread.ok()) io_thread = context.io_threads.Find(first);
+    RINGSIDE_RETURN_IF_ERROR(io_thread.status());
+    io_threads.push_back(io_thread->get());
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, config.create());
+  if (device == nullptr) {
+    return BadInput("device '%s' is null; DeviceConfig::create returns a device or an error",
+                    config.name);
+  }
+  RINGSIDE_RETURN_IF_ERROR(Named(config, OwnDevice::Check(*device)));
+  return std::make_unique<OwnDevice>(std::move(device), context.memory, io_threads,
+                                     config.trace_latency);
+}
+
+}  // namespace ringside

@@ -30,6 +30,7 @@
 #include "poll/io_thread.h"
 #include "poll/io_thread_statistics.h"
 #include "poll/io_threads.h"
+#include "ringside/export.h"
 #include "ringside/machine.h"
 #include "vmm/assigned_devices.h"
 #include "vmm/console.h"
@@ -52,7 +53,7 @@ struct MachineHooks {
   AssignedDevices::Opener open_assigned;
 };
 
-class Machine::Internals {
+class RINGSIDE_HIDDEN Machine::Internals {
  public:
   // As Machine::Create.
   static absl::StatusOr<std::unique_ptr<Machine>> Create(const MachineConfig& config,

@@ -164,9 +164,10 @@ class RINGSIDE_EXPORT BlockBackend {
   }
 
   // For code of Ringside's tree, where block/block_backend.h has the types; not promised.
-  BackendDescription Describe() const;
-  absl::Status Announce(const std::string& disk, const BlockContext& context) const;
-  absl::StatusOr<std::unique_ptr<BlockDevice>> Open(const BlockContext& context) const;
+  RINGSIDE_HIDDEN BackendDescription Describe() const;
+  RINGSIDE_HIDDEN absl::Status Announce(const std::string& disk, const BlockContext& context) const;
+  RINGSIDE_HIDDEN absl::StatusOr<std::unique_ptr<BlockDevice>> Open(
+      const BlockContext& context) const;
 
  private:
   std::any config_;

@@ -125,11 +125,11 @@ class RINGSIDE_EXPORT Machine {
 
   // The machine's parts, for what is built in Ringside's tree (vmm/machine.h); nothing of them is
   // promised.
-  class Internals;
+  class RINGSIDE_HIDDEN Internals;
   Internals& internals() { return *internals_; }
 
  private:
-  explicit Machine(std::unique_ptr<Internals> internals);
+  RINGSIDE_HIDDEN explicit Machine(std::unique_ptr<Internals> internals);
 
   const std::unique_ptr<Internals> internals_;
 };

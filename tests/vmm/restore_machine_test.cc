@@ -103,6 +103,7 @@ class HeldThread {
 TEST_F(RestoreMachineTest, QueuesWithUnreadEntriesGoOn) {
   MachineConfig config = Config("rw=randread qd=1 runtime=60s wait=irq");
   config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+  config.devices = {Zeroes("io0")};
   const auto machine = Begin(config);
   IoThread& io_thread = ThreadOf(*machine, "io0");
   int unread = 0;

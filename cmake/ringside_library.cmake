@@ -35,6 +35,10 @@ function(ringside_library folder)
   target_link_libraries(${target} PUBLIC ${ARG_USES} ${ARG_DEPENDS})
   if(folder STREQUAL base)
     target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/include)
+    # Each source is compiled once, for the static library as for the shared one; for all that is
+    # built here, as the precompiled headers are shared.
+    target_compile_options(${target} PUBLIC
+      -fPIC -fvisibility=hidden -fvisibility-inlines-hidden -fno-semantic-interposition)
     target_precompile_headers(${target} PRIVATE ${RINGSIDE_PRECOMPILED})
   else()
     target_precompile_headers(${target} REUSE_FROM ringside_base)

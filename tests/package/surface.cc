@@ -1,0 +1,48 @@
+// What else embedders may name, in a program that finds Ringside by pkg-config: that it compiles
+// and links is most of the test.
+#include <iostream>
+#include <ringside/config.h>
+#include <ringside/log.h>
+#include <ringside/machine.h>
+#include <string>
+
+namespace {
+
+class Lines final : public ringside::LogSink {
+ public:
+  void Log(ringside::Severity, std::string_view) override { ++count; }
+  int count = 0;
+};
+
+// Never called: a machine's functions are there.
+[[maybe_unused]] absl::Status UseAll(ringside::Machine& machine) {
+  machine.BeginPause([&machine](const absl::Status&) { machine.Resume(); });
+  if (machine.paused() || machine.console_spoken() || machine.first_run_ns() > 0) machine.Stop();
+  const auto io_thread = machine.AddIoThread({.name = "more", .cpus = {0}});
+  if (!io_thread.ok()) return io_thread.status();
+  (void)machine.MoveQueue("disk0", 0, *io_thread, absl::Seconds(1));
+  (void)machine.SetPoll(*io_thread, {.kind = ringside::PollKind::kAlways});
+  (void)machine.Latencies();
+  (void)machine.Pause(absl::Seconds(machine.end_fd()));
+  return machine.RemoveIoThread(*io_thread);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 2) return 2;
+  Lines log;
+  ringside::MachineConfig config;
+  config.kernel = argv[1];
+  config.log = &log;
+  config.disks = {{.backend = ringside::NullConfig{.size = 1 << 20}},
+                  {.backend = ringside::NvmeConfig{.address = "0000:00:04.0"}},
+                  {.backend = ringside::NvmePassthroughConfig{.path = "/dev/ng0n1"}},
+                  {.backend = ringside::FileConfig{.path = "x"}}};
+  config.disks = {config.disks[3]};
+  config.disks[0].backend.As<ringside::FileConfig>()->path = "/nowhere/disk.img";
+  if (config.disks[0].backend.As<ringside::NullConfig>() != nullptr) return 1;
+  const absl::Status status = ringside::Machine::Create(config).status();
+  std::cout << status << '\n';
+  return absl::IsNotFound(status) ? 0 : 1;
+}

@@ -124,7 +124,7 @@ absl::StatusOr<MachineEnd> Run(const Options& options, LogSink& log) {
   const CeilingDevice::Config device = {
       .engine = engine, .fd = disk.fd.get(), .size = disk.size, .queues = options.queues};
   const MachineHooks hooks = {
-      .devices = {{.name = "ceiling", .create = [&](const DeviceContext& context) {
+      .devices = {{.id = "ceiling", .create = [&](const DeviceContext& context) {
                      return CeilingDevice::Create(context.memory, device, counts);
                    }}}};
   RINGSIDE_ASSIGN_OR_RETURN(const std::unique_ptr<Machine> machine,

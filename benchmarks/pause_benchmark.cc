@@ -93,8 +93,9 @@ std::string PauseOnce(Machine& machine, const Case& the_case, Times& times) {
   const int64_t paused = MonotonicNs();
   times.pauses.push_back(paused - begin);
   if (the_case.restore) {
-    const absl::StatusOr<DevicesState> state = machine.SaveDevices();
-    const absl::Status status = state.ok() ? machine.RestoreDevices(*state) : state.status();
+    const absl::StatusOr<DevicesState> state = machine.internals().SaveDevices();
+    const absl::Status status =
+        state.ok() ? machine.internals().RestoreDevices(*state) : state.status();
     if (!status.ok()) return std::string(Message(status));
     times.restores.push_back(MonotonicNs() - paused);
   }

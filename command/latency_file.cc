@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "ringside latency trace";
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 constexpr size_t kColumns = 3 + kLatencyPoints;
 constexpr size_t kMaxLine = 1 << 16;  // more than the longest path takes
 
@@ -92,12 +92,12 @@ class Reader {
 
   bool ReadQueue() {
     const Json json = Next();
-    const auto disk = Text(json, "disk");
+    const auto device = Text(json, "device");
     const auto path = Text(json, "path");
     const auto queue = Number(json, "queue");
     const auto overwritten = Number(json, "overwritten");
-    if (!disk || !path || !queue || *queue > UINT16_MAX || !overwritten) return false;
-    queues_.push_back({.disk = *disk,
+    if (!device || !path || !queue || *queue > UINT16_MAX || !overwritten) return false;
+    queues_.push_back({.device = *device,
                        .path = *path,
                        .queue = static_cast<uint16_t>(*queue),
                        .overwritten = *overwritten});
@@ -147,7 +147,7 @@ void WriteLatencies(const std::vector<QueueLatencies>& queues, std::ostream& fil
                 {"records", total},
                 {"columns", Columns()}});
   for (const QueueLatencies& queue : queues) {
-    file << Line({{"disk", queue.disk},
+    file << Line({{"device", queue.device},
                   {"path", queue.path},
                   {"queue", queue.queue},
                   {"records", queue.records.size()},

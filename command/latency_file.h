@@ -1,7 +1,7 @@
 // The file that `ringside run --trace-latency` writes and `ringside report` reads: lines of JSON.
 //
-//   {"format":"ringside latency trace","version":1,"queues":1,"records":2,"columns":[...]}
-//   {"disk":"disk0","path":"a.img","queue":0,"records":2,"overwritten":0}         one a queue
+//   {"format":"ringside latency trace","version":2,"queues":1,"records":2,"columns":[...]}
+//   {"device":"disk0","path":"a.img","queue":0,"records":2,"overwritten":0}     one per queue
 //   [0,"read",4096,1000,1300,1900,9000,9400,9900]                                 one a record
 //   [0,"flush",0,2000,2100,2200,9000,9400,0]
 //

@@ -77,7 +77,7 @@ LatencySummary SummarizeKind(const QueueLatencies& queue, RequestKind kind,
                              std::vector<LatencyRecord> records) {
   std::ranges::sort(records, {}, TotalNs);
   LatencySummary summary = {
-      .disk = queue.disk,
+      .device = queue.device,
       .path = queue.path,
       .queue = queue.queue,
       .kind = kind,

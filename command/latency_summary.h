@@ -41,7 +41,7 @@ struct LatencyProfile {
 };
 
 struct LatencySummary {
-  std::string disk, path;
+  std::string device, path;
   uint16_t queue;
   RequestKind kind;
   uint64_t bytes;
@@ -52,7 +52,7 @@ struct LatencySummary {
 };
 
 struct LatencyReport {
-  std::vector<LatencySummary> summaries;  // by disk and queue and kind, of kinds that there were
+  std::vector<LatencySummary> summaries;  // by device and queue and kind, of kinds that there were
   uint64_t overwritten = 0;
   uint64_t unordered = 0;  // records left out, as their stamps run backwards
 };

@@ -90,7 +90,7 @@ void AddSummary(std::string& svg, const LatencySummary& summary, double y) {
   }
   AddAxis(svg, most_ns, y, kRowHeight * static_cast<double>(summary.profiles.size()));
   Text(svg, 10, y + 16, "start",
-       absl::StrFormat("%s queue %d, %s", Escape(summary.disk), summary.queue,
+       absl::StrFormat("%s queue %d, %s", Escape(summary.device), summary.queue,
                        RequestKindName(summary.kind)));
   Text(svg, 10, y + 16 + kRowHeight, "start", absl::StrFormat("%d requests", summary.total.count));
   for (const LatencyProfile& profile : summary.profiles) {

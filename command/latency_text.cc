@@ -41,7 +41,7 @@ std::string Bar(const LatencyProfile& profile, double full_ns) {
 
 void AppendSummary(std::string& table, const LatencySummary& summary) {
   absl::StrAppendFormat(&table, "%s (%s) queue %d, %s: %d requests, %s, %d without interrupt\n",
-                        Printable(summary.disk), Printable(summary.path), summary.queue,
+                        Printable(summary.device), Printable(summary.path), summary.queue,
                         RequestKindName(summary.kind), summary.total.count,
                         FormatSize(summary.bytes), summary.interrupts_suppressed);
   absl::StrAppendFormat(&table, "  %-24s %9s %9s %9s %9s %10s %7s\n", "us", "p50", "p90", "p99",
@@ -77,10 +77,10 @@ Json SummaryJson(const LatencySummary& summary) {
       profiles[profile.name][name] = std::llround(profile.stages_ns[stage]);
     }
   }
-  return {{"disk", summary.disk},   {"path", summary.path},
-          {"queue", summary.queue}, {"kind", RequestKindName(summary.kind)},
-          {"bytes", summary.bytes}, {"interrupts_suppressed", summary.interrupts_suppressed},
-          {"stages", stages},       {"total", DistributionJson(summary.total)},
+  return {{"device", summary.device}, {"path", summary.path},
+          {"queue", summary.queue},   {"kind", RequestKindName(summary.kind)},
+          {"bytes", summary.bytes},   {"interrupts_suppressed", summary.interrupts_suppressed},
+          {"stages", stages},         {"total", DistributionJson(summary.total)},
           {"profiles_ns", profiles}};
 }
 

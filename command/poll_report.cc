@@ -25,7 +25,7 @@ constexpr size_t kMostRows = 24;  // of a histogram on a screen
 
 // A queue and what is known of where its work came from.
 struct Queue {
-  std::string disk;  // its id
+  std::string device;  // its id
   std::string path;
   size_t index;
   const QueueStatistics& counts;
@@ -42,7 +42,8 @@ std::vector<Queue> QueuesOf(const MachineStatistics& statistics, const std::stri
   for (const DiskStatistics& disk : statistics.disks) {
     for (size_t i = 0; i < disk.queues.size(); ++i) {
       if (disk.queues[i].io_thread != io_thread) continue;
-      queues.push_back({.disk = disk.id, .path = disk.path, .index = i, .counts = disk.queues[i]});
+      queues.push_back(
+          {.device = disk.id, .path = disk.path, .index = i, .counts = disk.queues[i]});
     }
   }
   return queues;
@@ -50,7 +51,7 @@ std::vector<Queue> QueuesOf(const MachineStatistics& statistics, const std::stri
 
 const PollExplanation& ExplanationOf(const IoThreadStatistics& thread,
                                      const std::vector<IoThreadExplanation>& explanations) {
-  return std::ranges::find(explanations, thread.name, &IoThreadExplanation::io_thread)->poll;
+  return std::ranges::find(explanations, thread.id, &IoThreadExplanation::io_thread)->poll;
 }
 
 double TotalWeight(const std::vector<Bucket>& histogram) {
@@ -166,7 +167,7 @@ void AppendWaiting(std::string& text, Waiting what, const WaitExplanation& waiti
 
 void AppendThread(std::string& text, const IoThreadStatistics& thread,
                   const PollExplanation& explanation) {
-  absl::StrAppendFormat(&text, "I/O thread %s: %s\n", thread.name, PollText(thread.poll));
+  absl::StrAppendFormat(&text, "I/O thread %s: %s\n", thread.id, PollText(thread.poll));
   const SleepCost& cost = explanation.sleep_cost;
   if (cost.cpu_ns > 0) {
     absl::StrAppendFormat(&text,
@@ -224,7 +225,7 @@ Json WaitingJson(const WaitExplanation& waiting) {
 }
 
 Json QueueJson(const Queue& queue) {
-  return {{"disk", queue.disk},
+  return {{"device", queue.device},
           {"path", queue.path},
           {"queue", queue.index},
           {"requests", queue.counts.requests()},
@@ -235,7 +236,7 @@ Json QueueJson(const Queue& queue) {
 
 Json ThreadJson(const IoThreadStatistics& thread, const PollExplanation& explanation) {
   const SleepCost& cost = explanation.sleep_cost;
-  return {{"id", thread.name},
+  return {{"id", thread.id},
           {"poll", PollJson(thread.poll)},
           {"sleep_cost",
            {{"cpu_ns", cost.cpu_ns}, {"wake_ns", cost.wake_ns}, {"kick_ns", cost.kick_ns}}},
@@ -256,7 +257,7 @@ std::string PollReportText(const MachineStatistics& statistics,
   std::string text;
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     AppendThread(text, thread, ExplanationOf(thread, explanations));
-    for (const Queue& queue : QueuesOf(statistics, thread.name)) AppendQueue(text, queue);
+    for (const Queue& queue : QueuesOf(statistics, thread.id)) AppendQueue(text, queue);
   }
   return text;
 }
@@ -267,7 +268,7 @@ std::string PollReportJson(const MachineStatistics& statistics,
   for (const IoThreadStatistics& thread : statistics.io_threads) {
     Json json = ThreadJson(thread, ExplanationOf(thread, explanations));
     json["queues"] = Json::array();
-    for (const Queue& queue : QueuesOf(statistics, thread.name)) {
+    for (const Queue& queue : QueuesOf(statistics, thread.id)) {
       json["queues"].push_back(QueueJson(queue));
     }
     threads.push_back(json);

@@ -105,7 +105,7 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
                           "I/O thread %s (%s, %s): %d turns, %d spins (%d hits, %d ms used, %d ms "
                           "wasted, %d preempted), %d dozes (%d to their end), %d sleeps, %d "
                           "wake-ups, %d queues parked, %d io_uring_enter\n",
-                          thread.name, thread.waiter, Settings(thread), thread.turns, thread.spins,
+                          thread.id, thread.waiter, Settings(thread), thread.turns, thread.spins,
                           thread.spin_hits, thread.spin_used_ns / 1'000'000,
                           thread.spin_wasted_ns / 1'000'000, thread.preempted, thread.dozes,
                           thread.doze_ends, thread.sleeps, thread.wake_ups,
@@ -137,7 +137,7 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                {"vcpus", Json::array()}};
   for (const DiskStatistics& disk : statistics.disks) json["disks"].push_back(DiskJson(disk));
   for (const DeviceStatistics& device : statistics.devices) {
-    json["devices"].push_back({{"id", device.name}, {"queues", QueuesJson(device.queues)}});
+    json["devices"].push_back({{"id", device.id}, {"queues", QueuesJson(device.queues)}});
   }
   for (const AssignedStatistics& device : statistics.assigned) {
     json["assigned"].push_back({{"id", device.id},
@@ -146,7 +146,7 @@ std::string StatisticsJson(const MachineStatistics& statistics) {
                                 {"register_exits", device.register_exits}});
   }
   for (const IoThreadStatistics& thread : statistics.io_threads) {
-    json["io_threads"].push_back({{"id", thread.name},
+    json["io_threads"].push_back({{"id", thread.id},
                                   {"waiter", thread.waiter},
                                   {"poll", PollJson(thread.poll)},
                                   {"signal", thread.signal},

@@ -22,7 +22,7 @@ absl::Status AwaitTurn(const std::string& name, const Event& turn, Deadline dead
 IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread) {
   const IoThreadStats& stats = io_thread.stats();
   const Uring* uring = io_thread.uring();
-  return {.name = config.name,
+  return {.id = config.id,
           .waiter = uring != nullptr ? "io_uring" : "epoll",
           .poll = config.tuning.poll,
           .signal = SignallingName(config.tuning.signalling),
@@ -62,7 +62,7 @@ absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
   }
   const IoThreadConfig usual;
   for (IoThreadConfig config : configs.empty() ? std::span(&usual, 1) : configs) {
-    if (config.name.empty()) config.name = threads->FreeName(configs);
+    if (config.id.empty()) config.id = threads->FreeName(configs);
     RINGSIDE_RETURN_IF_ERROR(threads->Check(config));
     threads->threads_.push_back({.config = std::move(config)});
   }
@@ -73,13 +73,13 @@ absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
 std::string IoThreads::FreeName(std::span<const IoThreadConfig> configs) const {
   for (int number = 0;; ++number) {
     std::string name = absl::StrFormat("io%d", number);
-    const auto has_it = [&name](const IoThreadConfig& config) { return config.name == name; };
+    const auto has_it = [&name](const IoThreadConfig& config) { return config.id == name; };
     if (std::ranges::none_of(configs, has_it) && !IndexOf(name).ok()) return name;
   }
 }
 
 absl::Status IoThreads::Check(const IoThreadConfig& config) const {
-  const std::string& name = config.name;
+  const std::string& name = config.id;
   if (IndexOf(name).ok()) {
     return BadInput("two I/O threads are called '%s'; give each a name of its own", name);
   }
@@ -100,7 +100,7 @@ absl::Status IoThreads::CheckStarted(const Thread& thread) {
   if (thread.io_thread != nullptr) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "I/O thread '%s' was not started, as there was nothing for it to serve; add one",
-      thread.config.name));
+      thread.config.id));
 }
 
 absl::Status IoThreads::Start() {
@@ -120,7 +120,7 @@ absl::Status IoThreads::Start() {
 absl::StatusOr<IoThreads::Handle> IoThreads::StartOne(const IoThreadConfig& config) {
   absl::StatusOr<std::unique_ptr<IoThread>> started;
   const auto start = [&](IoThread::Waiter waiter) {
-    started = IoThread::Start(config.name, waiter, config.tuning);
+    started = IoThread::Start(config.id, waiter, config.tuning);
   };
   if (config.waiter != IoThreadConfig::Waiter::kEpoll) {
     start(IoThread::Waiter::kUring);
@@ -144,15 +144,15 @@ std::vector<std::string> IoThreads::names() const {
   std::vector<std::string> names;
   const MutexLock lock(mutex_);
   names.reserve(threads_.size());
-  for (const Thread& thread : threads_) names.push_back(thread.config.name);
+  for (const Thread& thread : threads_) names.push_back(thread.config.id);
   return names;
 }
 
 absl::StatusOr<size_t> IoThreads::IndexOf(const std::string& name) const {
   std::vector<std::string> names;
   for (const Thread& thread : threads_) {
-    if (thread.config.name == name) return names.size();
-    names.push_back(thread.config.name);
+    if (thread.config.id == name) return names.size();
+    names.push_back(thread.config.id);
   }
   return absl::NotFoundError(absl::StrFormat("I/O thread '%s' is unknown; did you mean '%s'?", name,
                                              Nearest(name, names)));
@@ -173,7 +173,7 @@ absl::StatusOr<IoThreads::Handle> IoThreads::Find(const std::string& name) const
 std::string IoThreads::NameOf(const IoThread& io_thread) const {
   const MutexLock lock(mutex_);
   for (const Thread& thread : threads_) {
-    if (thread.io_thread.get() == &io_thread) return thread.config.name;
+    if (thread.io_thread.get() == &io_thread) return thread.config.id;
   }
   return "";
 }
@@ -190,10 +190,10 @@ absl::StatusOr<std::string> IoThreads::Add(const IoThreadConfig& config) {
     return absl::ResourceExhaustedError(
         absl::StrFormat("a machine takes %d I/O threads, and has them; remove one first", kMax));
   }
-  if (thread.config.name.empty()) thread.config.name = FreeName({});
+  if (thread.config.id.empty()) thread.config.id = FreeName({});
   RINGSIDE_RETURN_IF_ERROR(Check(thread.config));
   RINGSIDE_ASSIGN_OR_RETURN(thread.io_thread, StartOne(thread.config));
-  return threads_.emplace_back(std::move(thread)).config.name;
+  return threads_.emplace_back(std::move(thread)).config.id;
 }
 
 absl::StatusOr<IoThreads::Handle> IoThreads::Remove(
@@ -244,7 +244,7 @@ absl::StatusOr<std::vector<Answer>> IoThreads::AskAll(Wanted wanted, Ask ask,
     for (const Thread& thread : threads_) {
       IoThread* const io_thread = thread.io_thread.get();
       if (io_thread == nullptr || !wanted(thread.config)) continue;
-      const auto answer = std::make_shared<Answer>(Answer{.io_thread = thread.config.name});
+      const auto answer = std::make_shared<Answer>(Answer{.io_thread = thread.config.id});
       asked.push_back({answer, io_thread->Begin([=] { ask(*io_thread, *answer); })});
     }
   }

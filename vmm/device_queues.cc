@@ -182,7 +182,7 @@ std::vector<QueueLatencies> DeviceQueues::Latencies() const {
     for (uint16_t queue = 0; queue < entry.queues; ++queue) {
       const LatencyTrace* trace = entry.device->trace(queue);
       if (trace == nullptr) continue;
-      latencies.push_back({.disk = entry.name,
+      latencies.push_back({.device = entry.name,
                            .path = entry.path,
                            .queue = queue,
                            .overwritten = trace->overwritten(),

@@ -31,7 +31,7 @@ const OptionTable<IoThreadConfig>& IoThreadOptions() {
          .type = Id(),
          .doc = "its name",
          .unset = "the first of io0, io1, ... that is free"},
-        [](auto& thread) -> auto& { return thread.name; }},
+        [](auto& thread) -> auto& { return thread.id; }},
        {{.name = "poll",
          .type = Plain(OptionKind::kChoice),
          .doc = "how it waits for work. never: it sleeps at once; always: it polls its rings and "

@@ -48,22 +48,13 @@ bool Machine::paused() const {
   return internals_->pauser_->paused();
 }
 
-absl::StatusOr<DevicesState> Machine::SaveDevices() {
-  return internals_->SaveDevices();
-}
-
-absl::Status Machine::RestoreDevices(const DevicesState& state, absl::Duration patience) {
-  return internals_->RestoreDevices(state, patience);
-}
-
 absl::Status Machine::MoveQueue(const std::string& device, uint16_t queue,
                                 const std::string& io_thread, absl::Duration patience) {
   return internals_->queues_->Move(device, queue, io_thread, patience);
 }
 
 absl::StatusOr<std::string> Machine::AddIoThread(const IoThreadConfig& config) {
-  RINGSIDE_RETURN_IF_ERROR(
-      CheckIoThread(absl::StrFormat("I/O thread '%s': ", config.name), config));
+  RINGSIDE_RETURN_IF_ERROR(CheckIoThread(absl::StrFormat("I/O thread '%s': ", config.id), config));
   return internals_->io_threads_->Add(config);
 }
 

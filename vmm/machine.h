@@ -45,7 +45,7 @@ namespace ringside {
 struct MachineHooks {
   // A device made of this tree's parts, behind those of MachineConfig::devices. See DeviceConfig.
   struct InnerDevice {
-    std::string name;
+    std::string id;
     std::function<absl::StatusOr<std::unique_ptr<VirtioDevice>>(const DeviceContext&)> create;
   };
   std::vector<InnerDevice> devices;
@@ -75,6 +75,22 @@ class RINGSIDE_HIDDEN Machine::Internals {
     return io_threads_->Waits(patience);
   }
 
+  // Of a paused machine, what its devices keep beside what is in guest memory and in KVM.
+  // FailedPrecondition: it is not paused, a device of the host is passed through to its guest, or a
+  // device is being reset, which is waited for a second each. Not from a callback of BeginPause, on
+  // whose thread such a reset may end. Resume does not wait for this, nor for RestoreDevices: it
+  // holds when they are done.
+  absl::StatusOr<DevicesState> SaveDevices();
+  // Of a paused machine: makes its devices anew, as they were when `state` was saved, with queues
+  // on the I/O threads where they are; counters and traces begin anew, too. The state may come from
+  // anywhere: InvalidArgument is for what could not have been saved here. FailedPrecondition as
+  // above. DeadlineExceeded: queues are still being moved, or the storage of the console's output
+  // hangs. Other errors are the host's, or DeviceConfig::create's, about the new devices. On an
+  // error the machine is as before and paused, unless end_fd tells that it is over. The rings in
+  // guest memory fit a state of the same pause only.
+  absl::Status RestoreDevices(const DevicesState& state,
+                              absl::Duration patience = absl::InfiniteDuration());
+
  private:
   friend class Machine;
 
@@ -91,8 +107,6 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // All but those that are passed through.
   absl::StatusOr<std::unique_ptr<GuestDevices>> MakeDevices();
   absl::Status ReplaceDevices(std::unique_ptr<GuestDevices> devices, const DevicesState& state);
-  absl::StatusOr<DevicesState> SaveDevices();
-  absl::Status RestoreDevices(const DevicesState& state, absl::Duration patience);
 
   // machine_run.cc
   absl::Status Start();

@@ -45,11 +45,11 @@ absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::Internals::MakeDevices() 
   RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *devices));
   for (const DeviceConfig& config : config_.devices) {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, MakeOwnDevice(config, context));
-    RINGSIDE_RETURN_IF_ERROR(devices->Plug(config.name, "", kOwnSlot, std::move(device)));
+    RINGSIDE_RETURN_IF_ERROR(devices->Plug(config.id, "", kOwnSlot, std::move(device)));
   }
   for (const MachineHooks::InnerDevice& inner : hooks_.devices) {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, inner.create(context));
-    RINGSIDE_RETURN_IF_ERROR(devices->Plug(inner.name, "", kOwnSlot, std::move(device)));
+    RINGSIDE_RETURN_IF_ERROR(devices->Plug(inner.id, "", kOwnSlot, std::move(device)));
   }
   // On the console's thread: nobody waits for randomness for long.
   RINGSIDE_RETURN_IF_ERROR(

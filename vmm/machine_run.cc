@@ -81,10 +81,10 @@ MachineStatistics Machine::Internals::Statistics() {
   statistics.console = console_->statistics();
   disks_->Collect(*queues_, statistics);
   for (const DeviceConfig& device : config_.devices) {
-    statistics.devices.push_back({device.name, queues_->Statistics(device.name)});
+    statistics.devices.push_back({device.id, queues_->Statistics(device.id)});
   }
   for (const MachineHooks::InnerDevice& device : hooks_.devices) {
-    statistics.devices.push_back({device.name, queues_->Statistics(device.name)});
+    statistics.devices.push_back({device.id, queues_->Statistics(device.id)});
   }
   statistics.devices.push_back({kRngId, queues_->Statistics(kRngId)});
   statistics.io_threads = io_threads_->Statistics();

@@ -25,7 +25,7 @@ absl::Status CheckIds(const MachineConfig& config) {
     RINGSIDE_RETURN_IF_ERROR(CheckId(ids, DiskId(config.disks[i], i)));
   }
   for (const DeviceConfig& device : config.devices) {
-    RINGSIDE_RETURN_IF_ERROR(CheckId(ids, device.name));
+    RINGSIDE_RETURN_IF_ERROR(CheckId(ids, device.id));
   }
   for (size_t i = 0; i < config.assigned.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckId(ids, AssignedId(config.assigned[i], i)));

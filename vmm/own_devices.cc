@@ -12,14 +12,14 @@ namespace {
 
 absl::Status Named(const DeviceConfig& config, const absl::Status& status) {
   if (status.ok()) return status;
-  return {status.code(), absl::StrFormat("device '%s': %s", config.name, Message(status))};
+  return {status.code(), absl::StrFormat("device '%s': %s", config.id, Message(status))};
 }
 
 }  // namespace
 
 absl::Status CheckOwnDevice(const DeviceConfig& config, const IoThreads& io_threads) {
   if (!config.create) {
-    return BadInput("device '%s' has nothing that makes it; set DeviceConfig::create", config.name);
+    return BadInput("device '%s' has nothing that makes it; set DeviceConfig::create", config.id);
   }
   for (const std::string& name : config.io_threads) {
     RINGSIDE_RETURN_IF_ERROR(Named(config, io_threads.CheckName(name)));
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<VirtioDevice>> MakeOwnDevice(const DeviceConfig& 
   RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, config.create());
   if (device == nullptr) {
     return BadInput("device '%s' is null; DeviceConfig::create returns a device or an error",
-                    config.name);
+                    config.id);
   }
   RINGSIDE_RETURN_IF_ERROR(Named(config, OwnDevice::Check(*device)));
   return std::make_unique<OwnDevice>(std::move(device), context.memory, io_threads,

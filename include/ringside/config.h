@@ -67,8 +67,7 @@ struct IoThreadConfig {
   // tells.
   enum class Waiter { kAuto, kUring, kEpoll };
 
-  // Letters, digits, '.', '-' and '_'; empty: the first free of "io0", "io1", ...
-  std::string name;
+  std::string id;  // as DiskConfig::id; empty: the first free of "io0", "io1", ...
   // Polls before it sleeps where that pays; idle, it sleeps.
   IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}};
   Waiter waiter = Waiter::kAuto;
@@ -213,15 +212,15 @@ class Device;
 // A virtio device of the embedder's own (ringside/device.h). Its queues are moved, counted and
 // traced as those of disks are.
 struct DeviceConfig {
-  std::string name;  // its id, as DiskConfig::id; also in logs
+  std::string id;  // as DiskConfig::id; has to be given
   // By name, who serves its queues: the first thread queue 0, and so on, and the first ones again
   // where there are fewer threads than queues. Empty: the machine's first I/O thread has all.
   std::vector<std::string> io_threads;
   bool trace_latency = false;  // for Machine::Latencies
-  // Called by Machine::Create, and by each Machine::RestoreDevices, on its caller's thread: there
-  // the former device still lives, and the new one goes unused if the state is refused. So it takes
-  // nothing that only one can have, and makes a device of the same kind with as many queues each
-  // time. It must not call the machine.
+  // Called by Machine::Create, and whenever devices are made anew from a saved state, on the thread
+  // that asks for it: there the former device still lives, and the new one goes unused if the state
+  // is refused. So it takes nothing that only one can have, and makes a device of the same kind
+  // with as many queues each time. It must not call the machine.
   std::function<absl::StatusOr<std::unique_ptr<Device>>()> create;
 };
 

@@ -34,10 +34,6 @@
 
 namespace ringside {
 
-// What the devices of a machine keep beside what is in guest memory and in KVM. It has no promised
-// form yet: it can be had and given back, in the same process.
-struct DevicesState;
-
 class RINGSIDE_EXPORT Machine {
  public:
   static constexpr uint32_t kMaxCpus = 254;  // APIC ids below the broadcast id, one for the IOAPIC
@@ -79,23 +75,8 @@ class RINGSIDE_EXPORT Machine {
   void Resume();
   bool paused() const;
 
-  // Of a paused machine. FailedPrecondition: it is not paused, a device of the host is passed
-  // through to its guest, or a device is being reset, which is waited for a second each. Not from a
-  // callback of BeginPause, on whose thread such a reset may end. Resume does not wait for this,
-  // nor for RestoreDevices: it holds when they are done.
-  absl::StatusOr<DevicesState> SaveDevices();
-  // Of a paused machine: makes its devices anew, as they were when `state` was saved, with queues
-  // on the I/O threads where they are; counters and traces begin anew, too. The state may come from
-  // anywhere: InvalidArgument is for what could not have been saved here. FailedPrecondition as
-  // above. DeadlineExceeded: queues are still being moved, or the storage of the console's output
-  // hangs. Other errors are the host's, or DeviceConfig::create's, about the new devices. On an
-  // error the machine is as before and paused, unless end_fd tells that it is over. The rings in
-  // guest memory fit a state of the same pause only.
-  absl::Status RestoreDevices(const DevicesState& state,
-                              absl::Duration patience = absl::InfiniteDuration());
-
   // Has another I/O thread serve a queue of a device by its id ("disk0", DiskConfig::id, "rng",
-  // DeviceConfig::name), in the middle of I/O, too; nothing is lost or done twice. Waits until the
+  // DeviceConfig::id), in the middle of I/O, too; nothing is lost or done twice. Waits until the
   // parts that are under way are done, however long the storage takes, and for other moves of the
   // same device. A large request of which a part was done begins anew on the other thread, so who
   // moves a queue all the time keeps it from its end. On an error the queue stays where it was:

@@ -47,7 +47,7 @@ struct DiskStatistics {
 
 // A virtio device that is no disk.
 struct DeviceStatistics {
-  std::string name;  // "rng", or DeviceConfig::name
+  std::string id;  // "rng", or DeviceConfig::id
   std::vector<QueueStatistics> queues;
 };
 
@@ -67,7 +67,7 @@ struct ConsoleStatistics {
 };
 
 struct IoThreadStatistics {
-  std::string name;
+  std::string id;
   std::string waiter;  // "io_uring" or "epoll"
   // As set now.
   PollConfig poll;
@@ -145,7 +145,7 @@ struct LatencyRecord {
 
 // When the newest requests of a queue passed which point.
 struct QueueLatencies {
-  std::string disk;  // its id, or DeviceConfig::name
+  std::string device;  // DiskConfig::id, or DeviceConfig::id
   std::string path;
   uint16_t queue = 0;
   uint64_t overwritten = 0;            // older requests whose records were not kept

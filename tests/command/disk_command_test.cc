@@ -288,7 +288,7 @@ TEST_F(DiskCommandTest, ReportRefusesWhatIsNoTrace) {
   refused({"/nonexistent"}, "cannot open '/nonexistent'");
   refused({}, "FILE is required");
   const std::string path = Path("trace");
-  std::ofstream(path) << R"({"format":"ringside latency trace","version":1,"queues":0,"records":0})"
+  std::ofstream(path) << R"({"format":"ringside latency trace","version":2,"queues":0,"records":0})"
                       << '\n';
   refused({path, "--svg", "/nonexistent/svg"}, "--svg cannot write '/nonexistent/svg'");
   EXPECT_EQ(RunProcess({RINGSIDE_COMMAND, "report", path}).output, "no request was recorded\n");

@@ -28,14 +28,14 @@ LatencyRecord Record(RequestKind kind, int64_t storage_ns, bool raised = true) {
 
 // A thousand reads whose storage takes 1 us to 1000 us, and three flushes.
 std::vector<QueueLatencies> HandMade() {
-  QueueLatencies queue = {.disk = "disk0", .path = "a.img", .queue = 1, .overwritten = 7};
+  QueueLatencies queue = {.device = "disk0", .path = "a.img", .queue = 1, .overwritten = 7};
   for (int64_t us = 1000; us > 0; --us) {
     queue.records.push_back(Record(RequestKind::kRead, us * 1000, us % 2 == 0));
   }
   for (const int64_t ns : {3000, 1000, 2000}) {
     queue.records.push_back(Record(RequestKind::kFlush, ns));
   }
-  return {{.disk = "disk0", .path = "a.img", .queue = 0}, queue};
+  return {{.device = "disk0", .path = "a.img", .queue = 0}, queue};
 }
 
 std::string Text(const std::vector<QueueLatencies>& queues) {
@@ -66,17 +66,17 @@ class LatencyFileTest : public ::testing::Test {
 // ---- The file ----
 
 TEST_F(LatencyFileTest, IsLinesOfJson) {
-  EXPECT_EQ(Text({{.disk = "disk0",
+  EXPECT_EQ(Text({{.device = "disk0",
                    .path = "a\"b",
                    .queue = 2,
                    .overwritten = 5,
                    .records = {Record(RequestKind::kRead, 1000),
                                Record(RequestKind::kOther, 0, /*raised=*/false)}}}),
-            R"({"format":"ringside latency trace","version":1,"queues":1,"records":2,)"
+            R"({"format":"ringside latency trace","version":2,"queues":1,"records":2,)"
             R"("columns":["queue","kind","bytes","seen","taken","submitted","completed",)"
             R"("published","interrupt"]})"
             "\n"
-            R"({"disk":"disk0","path":"a\"b","queue":2,"records":2,"overwritten":5})"
+            R"({"device":"disk0","path":"a\"b","queue":2,"records":2,"overwritten":5})"
             "\n"
             R"([0,"read",4096,1000,1100,1300,2300,2600,3000])"
             "\n"
@@ -93,7 +93,7 @@ TEST_F(LatencyFileTest, ReadsWhatWasWritten) {
 }
 
 TEST_F(LatencyFileTest, EveryTruncationIsRefused) {
-  QueueLatencies queue = {.disk = "disk0", .path = "a.img"};
+  QueueLatencies queue = {.device = "disk0", .path = "a.img"};
   queue.records = {Record(RequestKind::kRead, 1000), Record(RequestKind::kWrite, 2000)};
   const std::string whole = Text({queue});
   for (size_t size = 0; size < whole.size(); ++size) {
@@ -120,19 +120,19 @@ TEST_F(LatencyFileTest, ValuesThatCannotBeAreRefused) {
       "{\"format\":\"ringside latency trace\",\"version\":%s,\"queues\":%s,\"records\":%s}\n";
   constexpr char kQueue[] =
       "{\"disk\":\"disk0\",\"path\":\"a\",\"queue\":0,\"records\":1,\"overwritten\":0}\n";
-  const std::string one = absl::StrFormat(kHeader, "1", "1", "1") + kQueue;
+  const std::string one = absl::StrFormat(kHeader, "2", "1", "1") + kQueue;
   ASSERT_TRUE(Read(one + "[0,\"read\",1,2,3,4,5,6,7]\n").ok());
-  ExpectRefused(absl::StrFormat(kHeader, "2", "0", "0"), "another version; this ringside reads");
+  ExpectRefused(absl::StrFormat(kHeader, "1", "0", "0"), "another version; this ringside reads");
   for (const char* count : {"-1", "1e9", "\"1\"", "null", "18446744073709551615", "2"}) {
-    ExpectRefused(absl::StrFormat(kHeader, "1", count, "1") + kQueue, "is damaged");
-    ExpectRefused(absl::StrFormat(kHeader, "1", "1", count) + kQueue, "is damaged");
+    ExpectRefused(absl::StrFormat(kHeader, "2", count, "1") + kQueue, "is damaged");
+    ExpectRefused(absl::StrFormat(kHeader, "2", "1", count) + kQueue, "is damaged");
   }
   // A count alone must not make it allocate or loop.
-  ExpectRefused(absl::StrFormat(kHeader, "1", "1", "9223372036854775807") + kQueue, "at line 3");
-  ExpectRefused(absl::StrFormat(kHeader, "1", "9223372036854775807", "1"), "at line 2");
+  ExpectRefused(absl::StrFormat(kHeader, "2", "1", "9223372036854775807") + kQueue, "at line 3");
+  ExpectRefused(absl::StrFormat(kHeader, "2", "9223372036854775807", "1"), "at line 2");
   for (const char* queue : {"[]", "{}", "{\"disk\":0,\"path\":\"a\",\"queue\":0,\"overwritten\":0}",
                             "{\"disk\":\"d\",\"path\":\"a\",\"queue\":65536,\"overwritten\":0}"}) {
-    ExpectRefused(absl::StrFormat(kHeader, "1", "1", "0") + queue + "\n", "at line 2");
+    ExpectRefused(absl::StrFormat(kHeader, "2", "1", "0") + queue + "\n", "at line 2");
   }
   for (const char* record :
        {"[]", "{}", "7", "[1,\"read\",1,2,3,4,5,6,7]", "[-1,\"read\",1,2,3,4,5,6,7]",
@@ -153,7 +153,7 @@ TEST(LatencySummaryTest, HasTheNumbersOfTheHandMadeTrace) {
   EXPECT_EQ(report.unordered, 0u);
   const LatencySummary& reads = report.summaries[0];
   EXPECT_EQ(reads.kind, RequestKind::kRead);
-  EXPECT_EQ(reads.disk, "disk0");
+  EXPECT_EQ(reads.device, "disk0");
   EXPECT_EQ(reads.queue, 1);
   EXPECT_EQ(reads.bytes, 4096u * 1000);
   EXPECT_EQ(reads.interrupts_suppressed, 500u);
@@ -197,7 +197,7 @@ TEST(LatencySummaryTest, LeavesOutStampsThatRunBackwards) {
   raised_before_published.at_ns.back() = 1;
   LatencyRecord extreme = Record(RequestKind::kRead, 0);
   extreme.at_ns = {0, 0, 0, INT64_MAX, INT64_MAX, INT64_MAX};
-  QueueLatencies queue = {.disk = "disk0"};
+  QueueLatencies queue = {.device = "disk0"};
   queue.records = {completed_before_submitted, raised_before_published, extreme, extreme};
   const LatencyReport report = Summarize({queue});
   EXPECT_EQ(report.unordered, 2u);
@@ -211,7 +211,7 @@ TEST(LatencySummaryTest, LeavesOutStampsThatRunBackwards) {
 // ---- What is shown ----
 
 TEST(LatencyTextTest, ATableAndBars) {
-  QueueLatencies queue = {.disk = "disk0", .path = "a.img", .overwritten = 9};
+  QueueLatencies queue = {.device = "disk0", .path = "a.img", .overwritten = 9};
   for (int i = 0; i < 10; ++i) queue.records.push_back(Record(RequestKind::kWrite, 5000));
   EXPECT_EQ(LatencyTable(Summarize({queue})),
             R"(disk0 (a.img) queue 0, write: 10 requests, 40K, 0 without interrupt
@@ -236,7 +236,7 @@ TEST(LatencyTextTest, JsonHasEverything) {
   EXPECT_EQ(json["overwritten"], 7);
   EXPECT_EQ(json["unordered"], 0);
   const nlohmann::json& reads = json["queues"][0];
-  EXPECT_EQ(reads["disk"], "disk0");
+  EXPECT_EQ(reads["device"], "disk0");
   EXPECT_EQ(reads["path"], "a.img");
   EXPECT_EQ(reads["queue"], 1);
   EXPECT_EQ(reads["kind"], "read");
@@ -249,7 +249,7 @@ TEST(LatencyTextTest, JsonHasEverything) {
 
 TEST(LatencyTextTest, ThePictureIsToScale) {
   const std::string svg = LatencySvg(
-      Summarize({{.disk = "<d&>", .path = "", .records = {Record(RequestKind::kRead, 5200)}}}));
+      Summarize({{.device = "<d&>", .path = "", .records = {Record(RequestKind::kRead, 5200)}}}));
   EXPECT_THAT(svg, HasSubstr("&#60;d&#38;&#62; queue 0, read"));
   // 5200 of 6200 ns on 620 pixels, behind 230.
   EXPECT_THAT(svg, HasSubstr("<rect x=\"260.0\" y=\"73.0\" width=\"520.0\""));
@@ -260,7 +260,7 @@ TEST(LatencyTextTest, ThePictureIsToScale) {
 
 TEST(LatencyTextTest, NamesFromAFileGiveATerminalNoOrders) {
   const LatencyReport report = Summarize(
-      {{.disk = "d\x1b[2J", .path = "\xc2\x9b", .records = {Record(RequestKind::kRead, 1)}}});
+      {{.device = "d\x1b[2J", .path = "\xc2\x9b", .records = {Record(RequestKind::kRead, 1)}}});
   EXPECT_THAT(LatencyTable(report), ::testing::StartsWith("d\\x1b[2J (\\xc2\\x9b) queue 0"));
   EXPECT_THAT(LatencySvg(report), Not(HasSubstr("\x1b")));
 }

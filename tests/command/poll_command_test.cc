@@ -155,7 +155,7 @@ TEST_F(PollCommandTest, ExplainsWhyThreadsWaitedAsTheyDid) {
   EXPECT_GT(a["idle"]["waits"]["policy"], 50);
   EXPECT_LE(a["idle"]["plan"]["spin_ns"], 20'000);
   const nlohmann::json& queue = a["queues"][0];
-  EXPECT_EQ(queue["disk"], "disk0");
+  EXPECT_EQ(queue["device"], "disk0");
   EXPECT_EQ(queue["path"], Path("disk"));
   EXPECT_GT(queue["requests"], 50);
   const double found = queue["share_found_by_polling"];

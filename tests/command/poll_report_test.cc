@@ -26,7 +26,7 @@ class PollReportTest : public ::testing::Test {
         {.path = "a\x1b.img",
          .queues = {{.io_thread = "io0", .reads = 500, .kicks = 100, .batches = 400},
                     {.io_thread = "io1", .reads = 3, .kicks = 5, .batches = 3}}}};
-    statistics_.io_threads = {{.name = "io0",
+    statistics_.io_threads = {{.id = "io0",
                                .poll = {.kind = PollKind::kCost, .price = 2, .cpu_max = 0.2},
                                .spins = 1000,
                                .spin_hits = 900,
@@ -34,7 +34,7 @@ class PollReportTest : public ::testing::Test {
                                .doze_ends = 15,
                                .preempted = 3,
                                .sleeps = 334},
-                              {.name = "io1", .poll = {.kind = PollKind::kAlways}}};
+                              {.id = "io1", .poll = {.kind = PollKind::kAlways}}};
     explanations_ = {{.io_thread = "io0", .poll = {}}, {.io_thread = "io1", .poll = {}}};
     cost().sleep_cost = {.wake_ns = 4123, .kick_ns = 9000, .cpu_ns = 1900};
     WaitExplanation& idle = cost().of(Waiting::kIdle);

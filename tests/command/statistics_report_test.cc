@@ -14,8 +14,8 @@ using ::testing::HasSubstr;
 MachineStatistics TwoThreads() {
   MachineStatistics statistics;
   statistics.disks = {{.id = "root", .path = "disk", .queues = {{.io_thread = "b"}}}};
-  statistics.io_threads = {{.name = "a", .waiter = "epoll", .signal = "early"},
-                           {.name = "b",
+  statistics.io_threads = {{.id = "a", .waiter = "epoll", .signal = "early"},
+                           {.id = "b",
                             .waiter = "io_uring",
                             .poll = {.kind = PollKind::kGrowShrink, .max_ns = 50'000, .shrink = 3},
                             .signal = "batched",

@@ -46,8 +46,9 @@ class Pausing final : public RunCompanion {
   }
 
   bool Restore(Machine& machine) {
-    const absl::StatusOr<DevicesState> state = machine.SaveDevices();
-    const absl::Status status = state.ok() ? machine.RestoreDevices(*state) : state.status();
+    const absl::StatusOr<DevicesState> state = machine.internals().SaveDevices();
+    const absl::Status status =
+        state.ok() ? machine.internals().RestoreDevices(*state) : state.status();
     if (status.ok()) ++restored_;
     // The guest may have ended it while it was being paused.
     else if (machine.paused()) {

@@ -42,7 +42,7 @@ int main(int argc, char** argv) {
   config.kernel = argv[1];
   config.command_line = argv[2];
   config.console.output_fd = STDOUT_FILENO;
-  config.devices = {{.name = "zeroes", .create = [] { return std::make_unique<ZeroDisk>(); }}};
+  config.devices = {{.id = "zeroes", .create = [] { return std::make_unique<ZeroDisk>(); }}};
 
   const auto machine = ringside::Machine::Create(config);
   const absl::Status status = machine.ok() ? (*machine)->Start() : machine.status();

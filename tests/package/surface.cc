@@ -18,7 +18,7 @@ class Lines final : public ringside::LogSink {
 [[maybe_unused]] absl::Status UseAll(ringside::Machine& machine) {
   machine.BeginPause([&machine](const absl::Status&) { machine.Resume(); });
   if (machine.paused() || machine.console_spoken() || machine.first_run_ns() > 0) machine.Stop();
-  const auto io_thread = machine.AddIoThread({.name = "more", .cpus = {0}});
+  const auto io_thread = machine.AddIoThread({.id = "more", .cpus = {0}});
   if (!io_thread.ok()) return io_thread.status();
   (void)machine.MoveQueue("disk0", 0, *io_thread, absl::Seconds(1));
   (void)machine.SetPoll(*io_thread, {.kind = ringside::PollKind::kAlways});

@@ -60,7 +60,7 @@ class IoThreadsMachineTest : public ::testing::Test {
 
   MachineConfig Config(const std::string& command_line) const {
     MachineConfig config = GuestConfig(console_, command_line);
-    config.io_threads = {{.name = "a"}, {.name = "b"}};
+    config.io_threads = {{.id = "a"}, {.id = "b"}};
     return config;
   }
   DiskConfig File(const TempFile& image, Engine engine = Engine::kAuto) const {
@@ -232,7 +232,7 @@ TEST_F(IoThreadsMachineTest, MovingAndPollingSayWhatThereIsNot) {
   EXPECT_EQ(Message(machine->SetPoll("c", {})), "I/O thread 'c' is unknown; did you mean 'a'?");
   EXPECT_EQ(Message(machine->SetPoll("a", {.weight = 64})),
             "I/O thread 'a': weight=64 is out of range: give 0 to 63");
-  EXPECT_EQ(Message(machine->AddIoThread({.name = "d", .tuning = {.poll = {.grow = 1}}}).status()),
+  EXPECT_EQ(Message(machine->AddIoThread({.id = "d", .tuning = {.poll = {.grow = 1}}}).status()),
             "I/O thread 'd': grow=1 is out of range: give 2 to 1000");
   EndWell(*machine);
 }
@@ -261,7 +261,7 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   MachineConfig config = Config("rw=randread verify=1 size=2M qd=1 runtime=1s");
   config.io_threads[0].tuning.trace_waits = true;
   config.disks = {File(image_)};
-  config.devices = {{.name = "zeroes", .io_threads = {"b"}, .create = [] {
+  config.devices = {{.id = "zeroes", .io_threads = {"b"}, .create = [] {
                        return std::make_unique<testing::ZeroDisk>();
                      }}};
   const auto machine = Begin(config);

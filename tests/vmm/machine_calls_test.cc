@@ -68,7 +68,7 @@ class MachineCallsTest : public testing::PausingMachine {
  protected:
   MachineConfig TwoThreads(const std::string& command_line) const {
     MachineConfig config = Config(command_line);
-    config.io_threads = {{.name = "a"}, {.name = "b"}};
+    config.io_threads = {{.id = "a"}, {.id = "b"}};
     return config;
   }
   // Its disk has been served by both threads, and is by "a".
@@ -126,11 +126,11 @@ TEST_F(MachineCallsTest, NoDeviceIsMadeAnewWhileItsQueueMoves) {
   BusyThread busy(ThreadOf(*machine, "b"));
   ExpectGivenUp(machine->MoveQueue("disk0", 0, "b", kPatience));
   ASSERT_TRUE(machine->Pause().ok());
-  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
   ASSERT_TRUE(state.ok()) << state.status();
-  ExpectGivenUp(machine->RestoreDevices(*state, kPatience));
+  ExpectGivenUp(machine->internals().RestoreDevices(*state, kPatience));
   busy.ComeBack();
-  EXPECT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+  EXPECT_EQ(machine->internals().RestoreDevices(*state), absl::OkStatus());
   EXPECT_EQ(machine->Statistics().disks[0].queues[0].io_thread, "b");
 }
 
@@ -145,9 +145,9 @@ TEST_F(MachineCallsTest, NoThreadIsRemovedWhileDevicesAreMade) {
   const auto machine = Begin(config);
   ASSERT_TRUE(machine->MoveQueue("zeroes", 0, "a").ok());
   ASSERT_TRUE(machine->Pause().ok());
-  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
   restored = machine.get();
-  ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+  ASSERT_EQ(machine->internals().RestoreDevices(*state), absl::OkStatus());
   machine->Resume();
   ExpectProgress(*machine);
 }
@@ -157,13 +157,13 @@ TEST_F(MachineCallsTest, NoThreadIsRemovedWhileOldDevicesEnd) {
   Hooks hooks;
   const auto machine = BeginHooked(hooks);
   ASSERT_TRUE(machine->Pause().ok());
-  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
   Event closed;
   hooks.closes = [&] {
     ExpectGivenUp(machine->RemoveIoThread("b", kPatience));
     closed.Notify();
   };
-  ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+  ASSERT_EQ(machine->internals().RestoreDevices(*state), absl::OkStatus());
   EXPECT_TRUE(closed.WaitFor(kWaitLimit));
   machine->Resume();
   ExpectProgress(*machine);
@@ -177,13 +177,13 @@ TEST_F(MachineCallsTest, ThreadsMayBeRemovedWhileDevicesAreMadeAnew) {
     ASSERT_TRUE(machine->MoveQueue("disk0", 0, name).ok());
     ASSERT_TRUE(machine->MoveQueue("disk0", 0, "a").ok());
     ASSERT_TRUE(machine->Pause().ok());
-    const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+    const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
     std::thread other([&] {
       testing::Delay(static_cast<int>(random() % 4'000'000));
       while (absl::IsFailedPrecondition(machine->RemoveIoThread(name))) {
       }
     });
-    EXPECT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+    EXPECT_EQ(machine->internals().RestoreDevices(*state), absl::OkStatus());
     machine->Resume();
     other.join();
   }
@@ -203,13 +203,13 @@ TEST_F(MachineCallsTest, AMachineEndsThoughItsOldDevicesDoNot) {
   Hooks hooks;
   const auto machine = BeginHooked(hooks);
   ASSERT_TRUE(machine->Pause().ok());
-  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
   Event closes;
   hooks.closes = [&] {
     closes.Notify();
     EXPECT_TRUE(hooks.ends_soon.WaitFor(kWaitLimit));
   };
-  std::thread restorer([&] { (void)machine->RestoreDevices(*state); });
+  std::thread restorer([&] { (void)machine->internals().RestoreDevices(*state); });
   closes.Wait();
   machine->Stop();
   machine->Wait();

@@ -149,7 +149,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(NvmeUserMachineTest, InTheSteadyStateThereIsNoKickAndNoExit) {
   ServedModel model;
   MachineConfig config = Config(model, "rw=randrw verify=1 size=512k qd=8 warmup=10ms runtime=3s");
-  config.io_threads = {{.name = "a", .tuning = {.poll = {.kind = PollKind::kAlways}}}};
+  config.io_threads = {{.id = "a", .tuning = {.poll = {.kind = PollKind::kAlways}}}};
   Begin(config);
   ASSERT_TRUE(GoesOn(kPrepared));
   const Moment before(*machine_);
@@ -184,7 +184,7 @@ TEST_F(NvmeUserMachineTest, TwoDisksAndTwoThreadsShareTheController) {
   ServedModel model({"--namespaces", "2"});
   MachineConfig config = Config(model, "disk=1 seed=3");
   config.disks.push_back({.backend = NvmeConfig{.socket = model.socket(), .namespace_id = 2}});
-  config.io_threads = {{.name = "a"}, {.name = "b"}};
+  config.io_threads = {{.id = "a"}, {.id = "b"}};
   Begin(config);
   EndWell();
   EXPECT_THAT(console_.Output(), HasSubstr("guest: disk 1 ok"));
@@ -203,7 +203,7 @@ class NvmeUserKillTest : public NvmeUserMachineTest,
   void Begin(const ServedModel& model, const std::string& command_line, absl::Duration timeout) {
     MachineConfig config = Config(model, command_line);
     config.disks[0].backend.As<NvmeConfig>()->timeout = timeout;
-    config.io_threads = {{.name = "a", .tuning = {.poll = {.kind = GetParam()}}}};
+    config.io_threads = {{.id = "a", .tuning = {.poll = {.kind = GetParam()}}}};
     NvmeUserMachineTest::Begin(config);
     ASSERT_TRUE(GoesOn(kPrepared));
   }

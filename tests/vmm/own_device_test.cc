@@ -98,15 +98,15 @@ class OwnDeviceMachineTest : public testing::PausingMachine {
   }
   static DeviceConfig Zeroes(const std::string& id = "zeroes") {
     DeviceConfig config = PausingMachine::Zeroes("io0");
-    config.name = id;
+    config.id = id;
     return config;
   }
   // On two I/O threads, on the first at first.
   MachineConfig WithLateDisk(const std::string& command_line) {
     MachineConfig config = WithDevices(
         command_line,
-        {{.name = "late", .create = [this] { return std::make_unique<LateDisk>(late_); }}});
-    config.io_threads = {{.name = "a"}, {.name = "b"}};
+        {{.id = "late", .create = [this] { return std::make_unique<LateDisk>(late_); }}});
+    config.io_threads = {{.id = "a"}, {.id = "b"}};
     return config;
   }
   std::unique_ptr<Machine> BeginLate(const std::string& command_line) {
@@ -149,7 +149,7 @@ TEST_F(OwnDeviceMachineTest, WhatItCannotBeIsTheMachinesError) {
   EXPECT_THAT(Machine::Create(config).status(), IsBadInput("'b'", "is null"));
   config.devices[1].create = nullptr;
   EXPECT_THAT(Machine::Create(config).status(), IsBadInput("'b'", "DeviceConfig::create"));
-  config.devices[1] = {.name = "own", .io_threads = {"io0", "oi1"}, .create = [] {
+  config.devices[1] = {.id = "own", .io_threads = {"io0", "oi1"}, .create = [] {
                          return std::make_unique<testing::ZeroDisk>();
                        }};
   EXPECT_TRUE(absl::IsNotFound(Machine::Create(config).status()));
@@ -170,7 +170,7 @@ TEST_F(OwnDeviceMachineTest, TheBusHasRoomForSoMany) {
 TEST_F(OwnDeviceMachineTest, ItsQueuesMoveAndAreCountedAndTraced) {
   MachineConfig config =
       WithDevices("rw=randread qd=4 runtime=500ms wait=irq", {PausingMachine::Zeroes("b")});
-  config.io_threads = {{.name = "a"}, {.name = "b"}};
+  config.io_threads = {{.id = "a"}, {.id = "b"}};
   config.devices[0].trace_latency = true;
   const auto machine = Begin(config);
   for (const std::string to : {"a", "b", "a"}) {
@@ -187,7 +187,7 @@ TEST_F(OwnDeviceMachineTest, ItsQueuesMoveAndAreCountedAndTraced) {
   EXPECT_THAT(console_.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
   const std::vector<QueueLatencies> latencies = machine->Latencies();
   ASSERT_EQ(latencies.size(), 1u);
-  EXPECT_EQ(latencies[0].disk, "zeroes");
+  EXPECT_EQ(latencies[0].device, "zeroes");
   ASSERT_GT(latencies[0].records.size(), 30u);
   EXPECT_EQ(latencies[0].records[5].kind, RequestKind::kRead);
 }
@@ -211,7 +211,8 @@ TEST_F(OwnDeviceMachineTest, OneThatAnswersLaterRestsAndIsMadeAnew) {
     ASSERT_TRUE(machine->Pause().ok());
     EXPECT_EQ(late_.pushed, late_.popped) << "nothing is in flight";
     if (round % 2 == 0) {
-      ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+      ASSERT_EQ(machine->internals().RestoreDevices(*machine->internals().SaveDevices()),
+                absl::OkStatus());
     }
     machine->Resume();
     ExpectProgress(*machine);

@@ -170,7 +170,7 @@ TEST_F(PauseMachineTest, FourThreadsCallEverything) {
   MachineConfig config =
       Config(std::string("hostile=all rw=randrw verify=1 size=1M qd=16 wait=irq") +
              " runtime=" + (runtime != nullptr ? runtime : "300ms"));
-  config.io_threads = {{.name = "a"}, {.name = "b"}};
+  config.io_threads = {{.id = "a"}, {.id = "b"}};
   const testing::TempFile other(kMiB, ".");
   config.disks.push_back({.backend = FileConfig{.path = other.path()}});
   const auto machine = Begin(config);
@@ -186,8 +186,8 @@ TEST_F(PauseMachineTest, FourThreadsCallEverything) {
   const auto restore = [&] {
     const MutexLock lock(pauses);
     if (!machine->Pause().ok()) return;
-    const absl::StatusOr<DevicesState> state = machine->SaveDevices();
-    if (state.ok() && machine->RestoreDevices(*state).ok()) ++restored;
+    const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
+    if (state.ok() && machine->internals().RestoreDevices(*state).ok()) ++restored;
   };
   const auto act = [&](uint64_t what, std::mt19937& random) {
     switch (what) {

@@ -24,7 +24,7 @@ std::string ErrorOf(const absl::Status& status) {
 
 std::unique_ptr<IoThreads> Named(const std::vector<std::string>& names) {
   std::vector<IoThreadConfig> configs;
-  for (const std::string& name : names) configs.push_back({.name = name});
+  for (const std::string& name : names) configs.push_back({.id = name});
   return *IoThreads::Create(configs);
 }
 
@@ -44,10 +44,10 @@ TEST(IoThreadsTest, SaysWhatCannotBe) {
   const auto error = [](const std::vector<IoThreadConfig>& configs) {
     return ErrorOf(IoThreads::Create(configs).status());
   };
-  EXPECT_THAT(error({{.name = "a"}, {.name = "a"}}), HasSubstr("two I/O threads are called 'a'"));
+  EXPECT_THAT(error({{.id = "a"}, {.id = "a"}}), HasSubstr("two I/O threads are called 'a'"));
   EXPECT_THAT(error(std::vector<IoThreadConfig>(65)),
               HasSubstr("iothreads: there are 65, and a machine has at most 64"));
-  EXPECT_THAT(error({{.name = "a", .cpus = {9000}}}),
+  EXPECT_THAT(error({{.id = "a", .cpus = {9000}}}),
               HasSubstr("I/O thread 'a': CPU 9000 cannot be; this host has 0 to "));
 }
 
@@ -63,7 +63,7 @@ TEST(IoThreadsTest, EachIsKeptOnItsCpus) {
   sched_getaffinity(0, sizeof allowed, &allowed);
   int last = CPU_SETSIZE - 1;
   while (!CPU_ISSET(last, &allowed)) --last;
-  const std::vector<IoThreadConfig> configs = {{.name = "free"}, {.name = "kept", .cpus = {last}}};
+  const std::vector<IoThreadConfig> configs = {{.id = "free"}, {.id = "kept", .cpus = {last}}};
   const auto threads = *IoThreads::Create(configs);
   ASSERT_TRUE(threads->Start().ok());
   const auto set_of = [&](const std::string& name) {
@@ -80,7 +80,7 @@ TEST(IoThreadsTest, EachIsKeptOnItsCpus) {
 
 TEST(IoThreadsTest, PollingIsChangedWhileTheyRunAndToldOf) {
   const std::vector<IoThreadConfig> configs = {
-      {.name = "a", .tuning = {.poll = {}, .signalling = Signalling::kBatched}}};
+      {.id = "a", .tuning = {.poll = {}, .signalling = Signalling::kBatched}}};
   const auto threads = *IoThreads::Create(configs);
   ASSERT_TRUE(threads->Start().ok());
   EXPECT_EQ(threads->Statistics()[0].poll.kind, PollKind::kNever);
@@ -99,9 +99,9 @@ TEST(IoThreadsTest, OneIsAddedAndRemovedWhileTheyRun) {
   const auto threads = Named({"a"});
   ASSERT_TRUE(threads->Start().ok());
   const auto nobody = [](const IoThread&) { return false; };
-  EXPECT_EQ(*threads->Add({.name = "b"}), "b");
+  EXPECT_EQ(*threads->Add({.id = "b"}), "b");
   EXPECT_EQ(*threads->Add({}), "io0");
-  EXPECT_THAT(ErrorOf(threads->Add({.name = "b"}).status()), HasSubstr("two I/O threads"));
+  EXPECT_THAT(ErrorOf(threads->Add({.id = "b"}).status()), HasSubstr("two I/O threads"));
   {
     const auto handle = *threads->Find("b");
     EXPECT_TRUE(absl::IsFailedPrecondition(threads->Remove("b", nobody).status()));
@@ -121,8 +121,8 @@ TEST(IoThreadsTest, OneIsAddedAndRemovedWhileTheyRun) {
 
 TEST(IoThreadsTest, SleepInWhatTheyAreToldTo) {
   using Waiter = IoThreadConfig::Waiter;
-  const std::vector<IoThreadConfig> configs = {{.name = "a", .waiter = Waiter::kEpoll},
-                                               {.name = "b", .waiter = Waiter::kAuto}};
+  const std::vector<IoThreadConfig> configs = {{.id = "a", .waiter = Waiter::kEpoll},
+                                               {.id = "b", .waiter = Waiter::kAuto}};
   const auto threads = *IoThreads::Create(configs);
   ASSERT_TRUE(threads->Start().ok());
   EXPECT_EQ(threads->Statistics()[0].waiter, "epoll");

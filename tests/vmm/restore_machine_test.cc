@@ -50,10 +50,10 @@ TEST_P(RestoreUnderLoadTest, TheGuestGoesOnWithDevicesMadeAnew) {
   std::mt19937 random(1);
   int restored = 0;
   while (restored < kRestores && !IsOver(*machine) && machine->Pause().ok()) {
-    const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+    const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
     ASSERT_TRUE(state.ok()) << state.status();
-    ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
-    EXPECT_EQ(*machine->SaveDevices(), *state);
+    ASSERT_EQ(machine->internals().RestoreDevices(*state), absl::OkStatus());
+    EXPECT_EQ(*machine->internals().SaveDevices(), *state);
     EXPECT_EQ(Requests(*machine), 0);
     machine->Resume();
     ++restored;
@@ -119,7 +119,8 @@ TEST_F(RestoreMachineTest, QueuesWithUnreadEntriesGoOn) {
     }
     ASSERT_TRUE(testing::SpinUntil([&] { return told.load(); }));
     unread += Requests(*machine) == before;
-    ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+    ASSERT_EQ(machine->internals().RestoreDevices(*machine->internals().SaveDevices()),
+              absl::OkStatus());
     machine->Resume();
     ExpectProgress(*machine);
   }
@@ -134,18 +135,18 @@ TEST_F(RestoreMachineTest, AnyStateIsTakenOrRefused) {
   RandomState random(7);
   int taken = 0, round = 0;
   for (; round < kStates && machine->Pause().ok(); ++round) {  // or until the guest is done
-    const DevicesState here = *machine->SaveDevices();
+    const DevicesState here = *machine->internals().SaveDevices();
     DevicesState state = here;
     random.Mutate(state);
-    const absl::Status status = machine->RestoreDevices(state);
+    const absl::Status status = machine->internals().RestoreDevices(state);
     if (status.ok()) {
       ++taken;
-      EXPECT_EQ(*machine->SaveDevices(), state);
-      ASSERT_EQ(machine->RestoreDevices(here), absl::OkStatus());
+      EXPECT_EQ(*machine->internals().SaveDevices(), state);
+      ASSERT_EQ(machine->internals().RestoreDevices(here), absl::OkStatus());
     } else {
       ASSERT_TRUE(absl::IsInvalidArgument(status)) << status;
     }
-    ASSERT_EQ(*machine->SaveDevices(), here);
+    ASSERT_EQ(*machine->internals().SaveDevices(), here);
     machine->Resume();
     if (round % 8 == 0) ExpectProgress(*machine);
   }
@@ -164,14 +165,15 @@ TEST_F(RestoreMachineTest, AnyStateMayBeRunWith) {
     const auto machine = Begin(config);
     RandomState random(seed);
     for (int round = 0; round < kStates / 4 && machine->Pause().ok(); ++round) {
-      const absl::StatusOr<DevicesState> here = machine->SaveDevices();
+      const absl::StatusOr<DevicesState> here = machine->internals().SaveDevices();
       ASSERT_TRUE(here.ok()) << here.status();
       for (int tries = 0; tries < 20; ++tries) {
         DevicesState state = *here;
         random.Mutate(state);
-        if (!machine->RestoreDevices(state).ok()) continue;
+        if (!machine->internals().RestoreDevices(state).ok()) continue;
         ++taken;
-        ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+        ASSERT_EQ(machine->internals().RestoreDevices(*machine->internals().SaveDevices()),
+                  absl::OkStatus());
         break;
       }
       machine->Resume();
@@ -190,7 +192,8 @@ TEST_F(RestoreMachineTest, NothingIsLeftBehind) {
   ptrdiff_t before = 0;
   for (int round = 0; round < kRestores; ++round) {
     ASSERT_TRUE(machine->Pause().ok());
-    ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+    ASSERT_EQ(machine->internals().RestoreDevices(*machine->internals().SaveDevices()),
+              absl::OkStatus());
     machine->Resume();
     if (round == 0) before = descriptors();
   }
@@ -206,7 +209,8 @@ TEST_F(RestoreMachineTest, AMachineWhoseDevicesCannotBeMadeIsAsBefore) {
   const auto machine = Begin(config);
   ASSERT_TRUE(machine->Pause().ok());
   refuses = true;
-  EXPECT_TRUE(absl::IsResourceExhausted(machine->RestoreDevices(*machine->SaveDevices())));
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      machine->internals().RestoreDevices(*machine->internals().SaveDevices())));
   EXPECT_TRUE(machine->paused());
   machine->Resume();
   EndWell(*machine);
@@ -215,32 +219,32 @@ TEST_F(RestoreMachineTest, AMachineWhoseDevicesCannotBeMadeIsAsBefore) {
 TEST_F(RestoreMachineTest, AStateIsTakenForTheSameDevicesOnly) {
   const auto machine = Begin(Config("rw=randread size=1M qd=4 runtime=300ms"));
   ASSERT_TRUE(machine->Pause().ok());
-  const DevicesState here = *machine->SaveDevices();
+  const DevicesState here = *machine->internals().SaveDevices();
   DevicesState state = here;
   state.functions.pop_back();
-  EXPECT_THAT(machine->RestoreDevices(state), IsBadInput("has 1 virtio", "one has 2"));
+  EXPECT_THAT(machine->internals().RestoreDevices(state), IsBadInput("has 1 virtio", "one has 2"));
   state = here;
   state.functions[1].name = "net0";
-  EXPECT_THAT(machine->RestoreDevices(state), IsBadInput("'net0'", "'rng'"));
+  EXPECT_THAT(machine->internals().RestoreDevices(state), IsBadInput("'net0'", "'rng'"));
   machine->Resume();
   EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
 }
 
 TEST_F(RestoreMachineTest, OnlyAPausedMachineIsSavedAndRestored) {
   const auto machine = Begin(Config("rw=randread size=1M qd=4 runtime=300ms"));
-  EXPECT_TRUE(absl::IsFailedPrecondition(machine->SaveDevices().status()));
-  EXPECT_TRUE(absl::IsFailedPrecondition(machine->RestoreDevices({})));
+  EXPECT_TRUE(absl::IsFailedPrecondition(machine->internals().SaveDevices().status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(machine->internals().RestoreDevices({})));
   ASSERT_TRUE(machine->Pause().ok());
-  const DevicesState state = *machine->SaveDevices();
+  const DevicesState state = *machine->internals().SaveDevices();
   machine->Resume();
-  EXPECT_TRUE(absl::IsFailedPrecondition(machine->RestoreDevices(state)));
+  EXPECT_TRUE(absl::IsFailedPrecondition(machine->internals().RestoreDevices(state)));
   EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
-  EXPECT_TRUE(absl::IsFailedPrecondition(machine->SaveDevices().status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(machine->internals().SaveDevices().status()));
 }
 
 TEST_F(RestoreMachineTest, QueuesStayOnTheirThreadsAndOwnDevicesComeAlong) {
   MachineConfig config = Config("rw=randread qd=4 runtime=400ms wait=irq");
-  config.io_threads = {{.name = "a"}, {.name = "b"}};
+  config.io_threads = {{.id = "a"}, {.id = "b"}};
   int made = 0;
   config.devices = {Zeroes("b", [&] {
     ++made;
@@ -249,15 +253,16 @@ TEST_F(RestoreMachineTest, QueuesStayOnTheirThreadsAndOwnDevicesComeAlong) {
   const auto machine = Begin(config);
   ASSERT_TRUE(machine->MoveQueue("disk0", 0, "b").ok());
   ASSERT_TRUE(machine->RemoveIoThread("a").ok());
-  ASSERT_EQ(*machine->AddIoThread({.name = "c"}), "c");
+  ASSERT_EQ(*machine->AddIoThread({.id = "c"}), "c");
   ASSERT_TRUE(machine->MoveQueue("zeroes", 0, "c").ok());
   ASSERT_TRUE(machine->MoveQueue("rng", 0, "c").ok());
   ASSERT_TRUE(machine->Pause().ok());
-  ASSERT_EQ(machine->RestoreDevices(*machine->SaveDevices()), absl::OkStatus());
+  ASSERT_EQ(machine->internals().RestoreDevices(*machine->internals().SaveDevices()),
+            absl::OkStatus());
   EXPECT_EQ(made, 2);
   EXPECT_EQ(machine->Statistics().disks[0].queues[0].io_thread, "b");
   for (const auto& device : machine->Statistics().devices) {
-    EXPECT_EQ(device.queues[0].io_thread, "c") << device.name;
+    EXPECT_EQ(device.queues[0].io_thread, "c") << device.id;
   }
   EXPECT_TRUE(machine->MoveQueue("disk0", 0, "c").ok()) << "while it is paused";
   machine->Resume();
@@ -281,9 +286,9 @@ TEST_F(RestoreMachineTest, AResumeThatComesInTheMiddleIsNotLost) {
   const auto machine = Begin(config);
   ExpectProgress(*machine);
   ASSERT_TRUE(machine->Pause().ok());
-  const absl::StatusOr<DevicesState> state = machine->SaveDevices();
+  const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
   resumed = machine.get();
-  ASSERT_EQ(machine->RestoreDevices(*state), absl::OkStatus());
+  ASSERT_EQ(machine->internals().RestoreDevices(*state), absl::OkStatus());
   EXPECT_FALSE(machine->paused());
   EndWell(*machine);
 }
@@ -294,8 +299,8 @@ TEST_F(RestoreMachineTest, AMachineMayEndAtAnyTimeOfIt) {
     ExpectProgress(*machine);
     std::thread restorer([&] {
       while (machine->Pause().ok()) {
-        if (const auto state = machine->SaveDevices(); state.ok()) {
-          (void)machine->RestoreDevices(*state);
+        if (const auto state = machine->internals().SaveDevices(); state.ok()) {
+          (void)machine->internals().RestoreDevices(*state);
         }
         machine->Resume();
       }

@@ -32,7 +32,7 @@ class PausingMachine : public ::testing::Test {
   static DeviceConfig Zeroes(
       const std::string& io_thread,
       std::function<absl::Status()> making = [] { return absl::OkStatus(); }) {
-    return {.name = "zeroes",
+    return {.id = "zeroes",
             .io_threads = {io_thread},
             .create = [=]() -> absl::StatusOr<std::unique_ptr<Device>> {
               RINGSIDE_RETURN_IF_ERROR(making());

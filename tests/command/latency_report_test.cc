@@ -119,7 +119,7 @@ TEST_F(LatencyFileTest, ValuesThatCannotBeAreRefused) {
   constexpr char kHeader[] =
       "{\"format\":\"ringside latency trace\",\"version\":%s,\"queues\":%s,\"records\":%s}\n";
   constexpr char kQueue[] =
-      "{\"disk\":\"disk0\",\"path\":\"a\",\"queue\":0,\"records\":1,\"overwritten\":0}\n";
+      "{\"device\":\"disk0\",\"path\":\"a\",\"queue\":0,\"records\":1,\"overwritten\":0}\n";
   const std::string one = absl::StrFormat(kHeader, "2", "1", "1") + kQueue;
   ASSERT_TRUE(Read(one + "[0,\"read\",1,2,3,4,5,6,7]\n").ok());
   ExpectRefused(absl::StrFormat(kHeader, "1", "0", "0"), "another version; this ringside reads");
@@ -130,8 +130,8 @@ TEST_F(LatencyFileTest, ValuesThatCannotBeAreRefused) {
   // A count alone must not make it allocate or loop.
   ExpectRefused(absl::StrFormat(kHeader, "2", "1", "9223372036854775807") + kQueue, "at line 3");
   ExpectRefused(absl::StrFormat(kHeader, "2", "9223372036854775807", "1"), "at line 2");
-  for (const char* queue : {"[]", "{}", "{\"disk\":0,\"path\":\"a\",\"queue\":0,\"overwritten\":0}",
-                            "{\"disk\":\"d\",\"path\":\"a\",\"queue\":65536,\"overwritten\":0}"}) {
+  for (const char* queue : {"[]", "{}", "{\"device\":0,\"path\":\"a\",\"queue\":0,\"overwritten\":0}",
+                            "{\"device\":\"d\",\"path\":\"a\",\"queue\":65536,\"overwritten\":0}"}) {
     ExpectRefused(absl::StrFormat(kHeader, "2", "1", "0") + queue + "\n", "at line 2");
   }
   for (const char* record :

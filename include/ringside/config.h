@@ -1,6 +1,8 @@
 // Everything a machine can be configured with. MachineConfig, at the end, holds all the others;
 // each is a plain struct whose defaults are those of `ringside run`. The ranges of numbers, sizes
-// and times are those of its options too (docs/options.md); Machine::Create checks them.
+// and times are those of its options too (docs/options.md); Machine::Create checks them. Every
+// member has an initialiser, so that -Wmissing-field-initializers is silent about those that a
+// program does not name.
 #pragma once
 
 #include <any>
@@ -57,7 +59,7 @@ enum class Signalling {
 };
 
 struct IoThreadTuning {
-  PollConfig poll;
+  PollConfig poll = {};
   Signalling signalling = Signalling::kEarly;
   bool trace_waits = false;  // records how long the newest waits were
 };
@@ -67,11 +69,11 @@ struct IoThreadConfig {
   // tells.
   enum class Waiter { kAuto, kUring, kEpoll };
 
-  std::string id;  // as DiskConfig::id; empty: the first free of "io0", "io1", ...
+  std::string id = {};  // as DiskConfig::id; empty: the first free of "io0", "io1", ...
   // Polls before it sleeps where that pays; idle, it sleeps.
   IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}};
   Waiter waiter = Waiter::kAuto;
-  std::vector<int> cpus;  // of the host, where it may run; empty: anywhere
+  std::vector<int> cpus = {};  // of the host, where it may run; empty: anywhere
 };
 
 // Disks: each names its backend, that is, where its bytes are.
@@ -94,9 +96,9 @@ enum class Engine {
 
 // A file or a block device of the host, as it is: no image format is ever guessed.
 struct FileConfig {
-  std::string path;
+  std::string path = {};
   bool read_only = false;
-  std::optional<CacheMode> cache;  // unset: none where the file takes O_DIRECT, else writeback
+  std::optional<CacheMode> cache = {};  // unset: none where the file takes O_DIRECT, else writeback
   Engine aio = Engine::kAuto;
   // Whether the I/O thread itself reads and writes what cannot block it. Else all goes to the
   // engine.
@@ -115,18 +117,18 @@ struct NullConfig {
 struct NvmeConfig {
   // One of these: the controller's PCI address, "0000:00:04.0", or the path of the socket where a
   // vfio-user server has it.
-  std::string address;
-  std::string socket;
+  std::string address = {};
+  std::string socket = {};
   uint32_t namespace_id = 1;
   bool read_only = false;
   // A command without an answer for so long is aborted; unset: 30 s. A controller has one: disks on
   // its namespaces agree, or leave it to the others.
-  std::optional<absl::Duration> timeout;
+  std::optional<absl::Duration> timeout = {};
 };
 
 // A namespace of an NVMe controller that stays with the kernel's driver.
 struct NvmePassthroughConfig {
-  std::string path;  // "/dev/ng0n1"
+  std::string path = {};  // "/dev/ng0n1"
   bool read_only = false;
 };
 
@@ -176,35 +178,35 @@ class RINGSIDE_EXPORT BlockBackend {
 // One I/O thread's share of a disk's queues. Either all shares of a disk name their queues, or none
 // does and the queues go round.
 struct QueueShare {
-  std::string io_thread;
-  std::vector<uint16_t> queues;
+  std::string io_thread = {};
+  std::vector<uint16_t> queues = {};
 };
 
 struct DiskConfig {
   BlockBackend backend;  // where the bytes are: a FileConfig, a NullConfig, ...
   // For Machine::MoveQueue, statistics and messages: letters, digits, '.', '-' and '_', and no
   // other device's.
-  std::string id;              // empty: "disk0", "disk1", ... by its place
-  std::string serial;          // what the guest sees, 20 bytes; empty: the id's first 20
+  std::string id = {};         // empty: "disk0", "disk1", ... by its place
+  std::string serial = {};     // what the guest sees, 20 bytes; empty: the id's first 20
   uint16_t queues = 0;         // 1 to 16; 0: as many as vCPUs, at most 16
   bool trace_latency = false;  // for Machine::Latencies
   // Empty: one thread has all queues, since it batches and polls a disk best as a whole; disks take
   // the threads in turn.
-  std::vector<QueueShare> shares;
+  std::vector<QueueShare> shares = {};
 };
 
 // COM1. The descriptors stay the embedder's, and open for as long as the machine exists.
 struct ConsoleConfig {
-  int input_fd = -1;        // -1: the guest never receives anything
-  int output_fd = -1;       // -1: what the guest sends is dropped
-  std::string output_name;  // what the log calls it; such as a path
+  int input_fd = -1;             // -1: the guest never receives anything
+  int output_fd = -1;            // -1: what the guest sends is dropped
+  std::string output_name = {};  // what the log calls it; such as a path
   // A regular file is made no longer than this: a guest may never stop talking. Those who write to
   // it at the same moment may each exceed it by what the buffer holds.
   uint64_t output_limit = std::numeric_limits<uint64_t>::max();
   // Typed by the user to leave: it is not sent on, but calls `detached`, on a thread of the
   // machine.
-  std::optional<uint8_t> detach_key;
-  std::function<void()> detached;  // unset: Machine::Stop
+  std::optional<uint8_t> detach_key = {};
+  std::function<void()> detached = {};  // unset: Machine::Stop
 };
 
 class Device;
@@ -212,22 +214,22 @@ class Device;
 // A virtio device of the embedder's own (ringside/device.h). Its queues are moved, counted and
 // traced as those of disks are.
 struct DeviceConfig {
-  std::string id;  // as DiskConfig::id; has to be given
+  std::string id = {};  // as DiskConfig::id; has to be given
   // By name, who serves its queues: the first thread queue 0, and so on, and the first ones again
   // where there are fewer threads than queues. Empty: the machine's first I/O thread has all.
-  std::vector<std::string> io_threads;
+  std::vector<std::string> io_threads = {};
   bool trace_latency = false;  // for Machine::Latencies
   // Called by Machine::Create, and whenever devices are made anew from a saved state, on the thread
   // that asks for it: there the former device still lives, and the new one goes unused if the state
   // is refused. So it takes nothing that only one can have, and makes a device of the same kind
   // with as many queues each time. It must not call the machine.
-  std::function<absl::StatusOr<std::unique_ptr<Device>>()> create;
+  std::function<absl::StatusOr<std::unique_ptr<Device>>()> create = {};
 };
 
 // A PCI device of the host that is passed through to the guest, by the kernel's VFIO.
 struct AssignedConfig {
-  std::string address;  // such as "0000:00:05.0"
-  std::string id;       // as DiskConfig::id; empty: "vfio0", "vfio1", ... by its place
+  std::string address = {};  // such as "0000:00:05.0"
+  std::string id = {};       // as DiskConfig::id; empty: "vfio0", "vfio1", ... by its place
 };
 
 // How a kernel is entered. kAuto takes PVH where the file has a note for it (the note says "enter
@@ -244,26 +246,26 @@ enum class Pit {
 };
 
 struct MachineConfig {
-  std::string kernel;  // path of a bzImage or an ELF file
-  std::string initrd;  // path; empty: none
+  std::string kernel = {};  // path of a bzImage or an ELF file
+  std::string initrd = {};  // path; empty: none
   std::string command_line = "console=ttyS0 panic=-1";
   BootProtocol protocol = BootProtocol::kAuto;
   uint32_t cpus = 1;
   uint64_t memory = 512 << 20;  // bytes, whole pages of 4 KiB
-  ConsoleConfig console;
-  std::vector<DiskConfig> disks;
+  ConsoleConfig console = {};
+  std::vector<DiskConfig> disks = {};
   // Of all devices. Empty: one, if there are disks or own devices.
-  std::vector<IoThreadConfig> io_threads;
+  std::vector<IoThreadConfig> io_threads = {};
   // By vCPU, the host's CPUs its thread may run on; empty, or not there: any.
-  std::vector<std::vector<int>> vcpu_cpus;
+  std::vector<std::vector<int>> vcpu_cpus = {};
   // How long KVM polls for a reason to go on before it lets a vCPU sleep; unset: as the kernel is
   // set.
-  std::optional<absl::Duration> halt_poll;
+  std::optional<absl::Duration> halt_poll = {};
   Pit pit = Pit::kAuto;
-  std::vector<DeviceConfig> devices;
+  std::vector<DeviceConfig> devices = {};
   // On the guest's bus behind `devices`. They are reset before the guest gets them and after its
   // end, and all of its memory is pinned.
-  std::vector<AssignedConfig> assigned;
+  std::vector<AssignedConfig> assigned = {};
   LogSink* log = nullptr;  // outlives the machine; null: nobody listens
   std::string kvm_path = "/dev/kvm";
 };

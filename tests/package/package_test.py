@@ -58,8 +58,7 @@ class Installed(unittest.TestCase):
 
     def test_a_program_finds_it_by_pkg_config(self):
         compiled = self.place / "surface.o"
-        run("c++", *self.pkg_config("--cflags"), "-Wall", "-Wextra", "-Werror",
-            "-Wno-missing-field-initializers", "-c",
+        run("c++", *self.pkg_config("--cflags"), "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-c",
             HERE / "surface.cc", "-o", compiled)
         shared, static = self.place / "surface", self.place / "surface_static"
         run("c++", compiled, "-o", shared, *self.pkg_config("--libs"))

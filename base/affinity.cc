@@ -37,7 +37,7 @@ absl::Status CheckHostCpus(std::span<const int> cpus) {
   for (size_t i = 0; i < cpus.size(); ++i) {
     const int cpu = cpus[i];
     if (cpu < 0 || cpu >= kMaxCpus || cpu >= configured) {
-      return BadInput("CPU %d cannot be; this host has 0 to %d", cpu, configured - 1);
+      return BadInput("CPU %d does not exist: this host has 0 to %d", cpu, configured - 1);
     }
     if (!allowed.Has(cpu)) {
       return BadInput(

@@ -46,11 +46,11 @@ BlockBackend::BlockBackend(NullConfig config)
 
 absl::StatusOr<std::unique_ptr<NullDevice>> NullDevice::Create(const NullConfig& config) {
   if (config.size == 0 || config.size % 512 != 0) {
-    return BadInput("a null disk of %d bytes cannot be; give a size that is a multiple of 512",
-                    config.size);
+    return BadInput("a null disk of %d bytes is out of range: give a multiple of 512", config.size);
   }
   if (config.latency_ns < 0 || config.latency_ns > kMaxLatencyNs) {
-    return BadInput("a null disk cannot take %d ns a request; give 0 to 1 s", config.latency_ns);
+    return BadInput("a null disk's latency of %d ns is out of range: give 0 to 1 s",
+                    config.latency_ns);
   }
   return std::unique_ptr<NullDevice>(new NullDevice(config));
 }

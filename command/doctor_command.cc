@@ -53,7 +53,7 @@ void CheckCapabilities(const Kvm& kvm, Report& report) {
     report.Good(
         absl::StrFormat("all %d KVM capabilities needed are there", RequiredCapabilities().size()));
   }
-  report.Good(absl::StrFormat("up to %d vCPUs a machine",
+  report.Good(absl::StrFormat("up to %d vCPUs per machine",
                               std::min<int>(kvm.max_vcpus(), Machine::kMaxCpus)));
 }
 
@@ -66,12 +66,12 @@ void CheckRing0(const Kvm& kvm, Report& report) {
                         Message(ns.status())));
   } else if (*ns >= kRing0NativeNs) {
     report.Bad(
-        absl::StrFormat("guest kernel mode is interpreted: %.0f ns an instruction, where "
+        absl::StrFormat("guest kernel mode is interpreted: %.0f ns per instruction, where "
                         "hardware needs less than 1; Linux will not finish booting here, so "
                         "use a host with VMX or SVM, or the lab (tools/lab)",
                         *ns));
   } else {
-    report.Good(absl::StrFormat("guest kernel mode runs natively (%.2f ns an instruction)", *ns));
+    report.Good(absl::StrFormat("guest kernel mode runs natively (%.2f ns per instruction)", *ns));
   }
 }
 

@@ -30,7 +30,7 @@ struct Queue {
   size_t index;
   const QueueStatistics& counts;
 
-  // Of its batches, the share that no kick announced: somebody looked.
+  // Of its batches, the share that no kick announced: they were found by polling.
   double Found() const {
     if (counts.batches <= counts.kicks) return 0;
     return 1 - static_cast<double>(counts.kicks) / static_cast<double>(counts.batches);
@@ -70,11 +70,11 @@ std::string Time(int64_t ns) {
 }
 
 std::string PlanText(const WaitPlan& plan) {
-  if (plan.spin_ns == PollPolicy::kForever) return "looks until something comes";
+  if (plan.spin_ns == PollPolicy::kForever) return "polls until something comes";
   if (plan.doze_ns == 0 && plan.spin_ns == 0) return "sleeps at once";
   std::vector<std::string> steps;
   if (plan.doze_ns > 0) steps.push_back("dozes for " + Time(plan.doze_ns));
-  if (plan.spin_ns > 0) steps.push_back("looks for " + Time(plan.spin_ns));
+  if (plan.spin_ns > 0) steps.push_back("polls for " + Time(plan.spin_ns));
   steps.emplace_back("sleeps");
   return absl::StrJoin(steps, ", ");
 }
@@ -82,7 +82,7 @@ std::string PlanText(const WaitPlan& plan) {
 const char* ReasonText(WaitReason reason) {
   constexpr std::array kTexts = {"as the policy has it",
                                  "by the plain limit, as what was learned had fallen behind it",
-                                 "without a look, as another thread needed the processor",
+                                 "without polling, as another thread needed the processor",
                                  "cut short, as cpu-max was used up", "before enough was known"};
   return kTexts[static_cast<size_t>(reason)];
 }
@@ -126,7 +126,7 @@ std::vector<Mark> Marks(const WaitPlan& plan) {
   std::vector<Mark> marks;
   if (plan.doze_ns > 0) marks.push_back({plan.doze_ns, "the doze ends"});
   if (plan.spin_ns > 0 && plan.spin_ns != PollPolicy::kForever) {
-    marks.push_back({plan.doze_ns + plan.spin_ns, "the look ends"});
+    marks.push_back({plan.doze_ns + plan.spin_ns, "the polling ends"});
   }
   return marks;
 }
@@ -184,7 +184,7 @@ void AppendThread(std::string& text, const IoThreadStatistics& thread,
 
 void AppendQueue(std::string& text, const Queue& queue) {
   absl::StrAppendFormat(
-      &text, "  queue %d of %s: %d requests in %d batches, %d kicks: %.1f%% found by looking\n",
+      &text, "  queue %d of %s: %d requests in %d batches, %d kicks: %.1f%% found by polling\n",
       queue.index, Printable(queue.path), queue.counts.requests(), queue.counts.batches,
       queue.counts.kicks, 100 * queue.Found());
 }

@@ -86,10 +86,11 @@ void WarnIfRing0IsInterpreted(const Logger& log) {
   if (!kvm.ok()) return;
   const absl::StatusOr<double> ns = MeasureRing0(*kvm);
   if (!ns.ok() || *ns < kRing0NativeNs) return;
-  log.Log(Severity::kWarning,
-          "this host's KVM interprets kernel mode (%.0f ns an instruction): a Linux guest will not "
-          "finish booting here; run it in the lab (tools/lab), see 'ringside doctor'",
-          *ns);
+  log.Log(
+      Severity::kWarning,
+      "this host's KVM interprets kernel mode (%.0f ns per instruction): a Linux guest will not "
+      "finish booting here; run it in the lab (tools/lab), see 'ringside doctor'",
+      *ns);
 }
 
 // Returns the signal that asked to end, or 0 when the machine ended by itself.

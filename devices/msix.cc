@@ -36,7 +36,7 @@ bool Exchange(uint32_t& target, uint32_t value) {
 
 absl::StatusOr<std::unique_ptr<Msix>> Msix::Create(uint16_t vectors, PciPlatform& platform) {
   if (vectors < 1 || vectors > kMaxVectors) {
-    return BadInput("%d MSI-X vectors cannot be had; a function takes 1 to %d", vectors,
+    return BadInput("%d MSI-X vectors are out of range: a function has 1 to %d", vectors,
                     kMaxVectors);
   }
   std::unique_ptr<Msix> msix(new Msix());

@@ -234,7 +234,7 @@ absl::Status Serial::Check(const State& state) {
       CheckBits("transmitter interrupt flag of the serial port", state.transmitter_interrupt, 1));
   const size_t capacity = Capacity(state.fifo_control);
   if (state.input.size() > capacity) {
-    return BadInput("the saved input of the serial port has %d bytes; its FIFO takes %d",
+    return BadInput("the saved input of the serial port has %d bytes; its FIFO has room for %d",
                     state.input.size(), capacity);
   }
   return absl::OkStatus();

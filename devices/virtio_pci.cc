@@ -369,8 +369,8 @@ void VirtioPci::BarMapped(size_t index, uint64_t address) {
     if (added.ok()) {
       doorbells_.push_back(queue);
     } else if (!std::exchange(said_no_doorbell_, true)) {
-      log_.Log(Severity::kWarning, "%s: kicks of queue %d take the slow way: %s", name_, queue,
-               Message(added));
+      log_.Log(Severity::kWarning, "%s: kicks of queue %d go through the vCPU, which is slower: %s",
+               name_, queue, Message(added));
     }
   }
 }

@@ -70,7 +70,7 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::OpenEngine(Engine engi
                                                                      IoThread& io_thread) {
   if (engine == Engine::kIoUring && io_thread.uring() == nullptr) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "disk '%s': aio=io_uring needs io_uring, which cannot be used here; use aio=native or "
+        "disk '%s': aio=io_uring needs io_uring, which this host does not allow; use aio=native or "
         "aio=threads",
         config_.path));
   }

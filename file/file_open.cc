@@ -102,7 +102,7 @@ absl::Status Opening::OpenError(int error) const {
     case ENOENT:
     case ENOTDIR:
       return absl::NotFoundError(
-          ErrnoError(error, what, "make one with 'truncate -s 1G FILE', or mend the path")
+          ErrnoError(error, what, "make one with 'truncate -s 1G FILE', or correct the path")
               .message());
     case EACCES:
     case EPERM:

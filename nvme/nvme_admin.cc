@@ -108,7 +108,7 @@ bool NvmeAdmin::IsTooLate() const {
 absl::Status NvmeAdmin::Gone() const {
   if (!IsTooLate()) return absl::UnavailableError(absl::StrFormat("%s is gone", device_.name()));
   return absl::DeadlineExceededError(
-      absl::StrFormat("%s has been waited for long enough, slow as it answers", device_.name()));
+      absl::StrFormat("%s answers too slowly: it has been waited for long enough", device_.name()));
 }
 
 uint32_t NvmeAdmin::ReadRegister(uint64_t offset) const {

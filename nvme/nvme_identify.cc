@@ -43,9 +43,9 @@ absl::StatusOr<NvmeNamespace> ParseNvmeNamespace(std::string_view controller, ui
   // Beyond that bytes could not be counted, and none is so large.
   constexpr uint64_t kMostBytes = uint64_t{1} << 62;
   if (blocks > kMostBytes >> shift) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("%s: namespace %d says that it has %d blocks of %d bytes, which cannot be",
-                        controller, id, blocks, 1U << shift));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: namespace %d says that it has %d blocks of %d bytes, which is impossible", controller,
+        id, blocks, 1U << shift));
   }
   NvmeNamespace result = {.id = id,
                           .block_size = 1U << shift,

@@ -12,9 +12,9 @@ constexpr double kBetter = 0.95;             // who takes over must cost so much
 constexpr double kSleepsAPlan = 16;          // making plans costs a tenth of a sleep
 constexpr int64_t kLeaveCpuNs = 10'000'000;  // after another thread needed it, at first
 constexpr int64_t kLongestLeaveNs = 160'000'000;
-constexpr double kMostAllowanceNs = 10e6;  // saved up by not looking
+constexpr double kMostAllowanceNs = 10e6;  // saved up by not polling
 
-// No plan looks for longer than so many plain limits, so that none can spend the budget at once.
+// No plan polls for longer than so many plain limits, so that none can spend the budget at once.
 constexpr int64_t kMostPlainLimits = 16;
 
 }  // namespace
@@ -62,7 +62,7 @@ void CostPolicy::Observe(const WaitOutcome& outcome) {
   if (learner.to_plan_ns <= 0) learner.MakePlans();
 }
 
-// For twice as long if it was needed again soon: finding out takes some looking each time.
+// For twice as long if it was needed again soon: finding out takes some polling each time.
 void CostPolicy::LeaveCpu(int64_t now_ns) {
   const bool is_again = now_ns - sleep_until_ns_ < leave_ns_;
   leave_ns_ = is_again ? std::min(2 * leave_ns_, kLongestLeaveNs) : kLeaveCpuNs;

@@ -1,7 +1,7 @@
 // Looks, dozes or sleeps as costs least: latency lost plus price times CPU time burnt.
 //
-// For each kind of wait five plans compete: the plain limit, which looks for as long as costs what
-// a sleep costs; looking that long only if the last wait was so short; the limit that would have
+// For each kind of wait five plans compete: the plain limit, which polls for as long as costs what
+// a sleep costs; polling that long only if the last wait was so short; the limit that would have
 // cost least on the waits there were; a doze until shortly before something has come lately,
 // counted from the wait's beginning; and the same counted from the last thing that came. Every wait
 // charges each of them with what it would have cost, whichever was in use, and the one that has
@@ -72,7 +72,7 @@ class CostPolicy final : public PollPolicy {
   bool is_chosen_ = false;      // by what it costs, and by nothing else
   int64_t sleep_until_ns_ = 0;  // since another thread needed the CPU
   int64_t leave_ns_ = 0;        // for how long, the last time
-  double allowance_ns_ = 0;     // of CPU time for looking
+  double allowance_ns_ = 0;     // of CPU time for polling
   int64_t allowed_at_ns_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Why an I/O thread looks, dozes or sleeps: what its policy knows and would do now. For people and
+// Why an I/O thread polls, dozes or sleeps: what its policy knows and would do now. For people and
 // tools. Made on demand, so it may allocate.
 #pragma once
 
@@ -15,8 +15,8 @@ namespace ringside {
 enum class WaitReason {
   kPolicy,     // the policy's rule, or what it learned
   kGuard,      // the plain limit, since what was learned has fallen behind it
-  kPreempted,  // no look, since another thread needed the processor
-  kCeiling,    // no look, or a shorter one, since cpu_max is used up
+  kPreempted,  // no polling, since another thread needed the processor
+  kCeiling,    // no polling, or for less time, since cpu_max is used up
   kLearning,   // too little is known yet
 };
 inline constexpr size_t kWaitReasons = 5;

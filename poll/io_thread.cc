@@ -88,7 +88,7 @@ bool IoThread::AnythingToDo() {
 }
 
 void IoThread::RunSources(Phase phase) {
-  // Looking costs some 15 instructions a source and turn; a kick, with the guest's exit and the
+  // Polling costs some 15 instructions per source and turn; a kick, with the guest's exit and the
   // completion of the watch, some 15,000. So who has been silent for that many looks is asked to
   // kick: whatever comes, that costs at most twice the best there could have been.
   constexpr uint64_t kSilentTurns = 1024;
@@ -160,7 +160,7 @@ void IoThread::RemoveSource(Source& source) {
   *link = source.next_;
 }
 
-// Nobody needs to signal while this thread looks.
+// Nobody needs to signal while this thread polls.
 void IoThread::Quiet(Source& source) {
   if (!source.notify_on_) return;
   source.DisableNotify();

@@ -1,4 +1,4 @@
-// An I/O thread: looks after sources (rings that others fill), descriptors and tasks, one turn
+// An I/O thread: serves sources (rings that others fill), descriptors and tasks, one turn
 // after the other, and sleeps when there is nothing to do. Everything attached to it runs on it
 // alone, so devices and consoles need no locks among themselves.
 //
@@ -6,7 +6,7 @@
 // and signal; kTake sources take new work; AtHandOver hooks hand it over to whoever carries it out
 // (the kernel, a device, other threads); what that completed already is published, unless this turn
 // has published before; then the thread enters the kernel, with what is queued for it, and sleeps
-// there unless something is left to do or its policy has it look at all rings for a while. So
+// there unless something is left to do or its policy has it poll all rings for a while. So
 // completions are signalled before new work is taken, new work is handed over before anyone waits,
 // and a queue signals once per turn at most.
 //
@@ -14,7 +14,7 @@
 // how it waits (poll/wait.h).
 //
 // A source that has no work for long while others have some is parked: it is asked to signal, and
-// looked at no more until it does. So a hundred idle queues cost a busy one nothing.
+// polled no more until it does. So a hundred idle queues cost a busy one nothing.
 //
 // Threads: Post, RunAndWait and stats are for any thread; all else is for the I/O thread itself
 // (from a task, a watch, a source or a hook).
@@ -90,7 +90,7 @@ class IoThread final : private Wait::Owner {
   bool IsShared(const Source* one) const;
   // Null unless they are traced. Holds those that a policy planned.
   const WaitTrace* waits() const { return wait_.trace(); }
-  // How it waits and why. That of a thread that never looks is empty.
+  // How it waits and why. That of a thread that never polls is empty.
   PollExplanation Explain() const { return wait_.Explain(); }
   // Null if the thread sleeps in epoll. Its pointer may be read, not used, by any thread.
   Uring* uring() const { return waiter_->uring(); }
@@ -142,7 +142,7 @@ class IoThread final : private Wait::Owner {
   std::unique_ptr<ringside::Waiter> waiter_;
   Wait wait_;
   const Signalling signalling_;
-  Source* sources_[2] = {};        // that are looked at, by Phase; the parked ones are in no list
+  Source* sources_[2] = {};        // that are polled, by Phase; the parked ones are in no list
   Source* next_source_ = nullptr;  // of the loop that is running one
   HookList publish_hooks_;
   HookList before_hand_over_;

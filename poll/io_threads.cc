@@ -14,9 +14,8 @@ namespace {
 absl::Status AwaitTurn(const std::string& name, const Event& turn, Deadline deadline,
                        const char* then) {
   if (turn.WaitUntil(deadline)) return absl::OkStatus();
-  return absl::DeadlineExceededError(absl::StrFormat(
-      "I/O thread '%s' has not come back in time from what storage or a server has to answer; %s",
-      name, then));
+  return absl::DeadlineExceededError(
+      absl::StrFormat("I/O thread '%s' still waits for storage or for a server; %s", name, then));
 }
 
 IoThreadStatistics Count(const IoThreadConfig& config, const IoThread& io_thread) {
@@ -187,8 +186,8 @@ absl::StatusOr<std::string> IoThreads::Add(const IoThreadConfig& config) {
   Thread thread = {.config = config};
   const MutexLock lock(mutex_);
   if (threads_.size() == kMax) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("a machine takes %d I/O threads, and has them; remove one first", kMax));
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "there are %d I/O threads, as many as a machine can have: remove one first", kMax));
   }
   if (thread.config.id.empty()) thread.config.id = FreeName({});
   RINGSIDE_RETURN_IF_ERROR(Check(thread.config));

@@ -49,7 +49,7 @@ class ConstantPolicy final : public LimitPolicy {
 };
 
 // The rule that QEMU's AioContext and kvm.ko's halt polling share. A wait within the limit was
-// caught, so the limit is right. One beyond all limits makes looking a waste. One between would
+// caught, so the limit is right. One beyond all limits makes polling a waste. One between would
 // have been caught by a longer limit.
 class GrowShrinkPolicy final : public LimitPolicy {
  public:

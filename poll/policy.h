@@ -1,10 +1,10 @@
-// How an I/O thread waits: how long it keeps looking at its rings before it goes to sleep, and
+// How an I/O thread waits: how long it polls its rings before it goes to sleep, and
 // whether it first dozes, by a timer, until shortly before something is due. Pure logic: no clock,
 // no thread, so that a recorded trace of waits can drive it (benchmarks/poll_simulator).
 //
 // A wait lasts from the moment there was nothing left to do to the next event. Neither time spent
 // working is in it, nor, if the thread slept, what it took to wake it: that would make every short
-// wait look long where waking is slow, and nobody would ever begin to look.
+// wait seem long where waking is slow, and nobody would ever begin to poll.
 //
 // Threads: the I/O thread's own.
 #pragma once
@@ -25,7 +25,7 @@ enum class Waiting { kIdle, kInFlight };
 inline constexpr int kWaitings = 2;
 const char* WaitingName(Waiting what);
 
-// What sleeping costs instead of looking.
+// What sleeping costs instead of polling.
 struct SleepCost {
   // Latency, until the thread runs: from an interrupt, and from a signal of another thread, which
   // also has to send it.
@@ -36,21 +36,21 @@ struct SleepCost {
   int64_t LatencyNs(Waiting what) const { return what == Waiting::kIdle ? kick_ns : wake_ns; }
 };
 
-// In this order: the thread sleeps for `doze_ns` unless something comes, looks for `spin_ns`,
+// In this order: the thread sleeps for `doze_ns` unless something comes, polls for `spin_ns`,
 // sleeps until something comes.
 struct WaitPlan {
   int64_t doze_ns = 0;
   int64_t spin_ns = 0;
-  bool offers_cpu = false;  // looks on only while no other thread waits for the CPU
+  bool offers_cpu = false;  // polls on only while no other thread waits for the CPU
 };
 
 struct WaitOutcome {
   Waiting what = Waiting::kIdle;
-  bool preempted = false;  // another thread took the CPU that was offered, and so ended the look
+  bool preempted = false;  // another thread took the CPU that was offered, and so ended the polling
   bool slept = false;      // when something came: `waited_ns` is an estimate
   int64_t start_ns = 0;
   int64_t waited_ns = 0;
-  int64_t spun_ns = 0;  // CPU time spent looking
+  int64_t spun_ns = 0;  // CPU time spent polling
   uint64_t ready = 0;   // who had work then: bit 0 is the completion ring, others are sources
 };
 

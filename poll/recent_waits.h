@@ -19,8 +19,8 @@ class RecentWaits {
 
   bool full() const { return added_ >= kWaits; }
 
-  // The doze, and the look after it, that would have cost least. A plan without a doze if none can
-  // be.
+  // The doze, and the polling after it, that would have cost least. A plan without a doze if none
+  // can be.
   WaitPlan BestDoze(const WaitCost& cost) const {
     std::array<int64_t, kWaits> sorted = waits_ns_;
     std::ranges::sort(sorted);
@@ -29,15 +29,15 @@ class RecentWaits {
     for (size_t first = 0; first < kWaits; ++first) {
       const int64_t begin_ns = sorted[first] - MarginNs(sorted[first]);
       const int64_t doze_ns = begin_ns - cost.timer_late_ns();
-      if (doze_ns <= cost.timer_late_ns()) continue;  // one could as well look
-      double before = 0;  // what the waits cost that are over when the thread begins to look
+      if (doze_ns <= cost.timer_late_ns()) continue;  // one could as well poll
+      double before = 0;  // what the waits cost that are over when the thread begins to poll
       for (size_t i = 0; i < first; ++i) before += cost.Of({.doze_ns = doze_ns}, sorted[i]);
-      double looked = 0;
+      double polled = 0;
       for (size_t last = first; last < kWaits; ++last) {
-        looked += cost.Looking(sorted[last] - begin_ns);
+        polled += cost.Polling(sorted[last] - begin_ns);
         const int64_t spin_ns = sorted[last] + MarginNs(sorted[last]) - begin_ns;
         const auto missed = static_cast<double>(kWaits - 1 - last);
-        const double all = before + looked + missed * (cost.Looking(spin_ns) + cost.sleeping()) +
+        const double all = before + polled + missed * (cost.Polling(spin_ns) + cost.sleeping()) +
                            static_cast<double>(kWaits - first) * cost.waking();
         if (best.doze_ns != 0 && all >= best_cost) continue;
         best_cost = all;

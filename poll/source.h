@@ -1,4 +1,4 @@
-// What an I/O thread looks after: rings and the like that other parties fill, where a look costs a
+// What an I/O thread serves: rings and the like that other parties fill, where a look costs a
 // load and no system call.
 //
 // Threads: everything here is called on the I/O thread the source is attached to.

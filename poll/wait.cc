@@ -56,7 +56,7 @@ PollExplanation Wait::Explain() const {
   return explanation;
 }
 
-// The stages of a wait: it dozes, if that is planned; looks, if that is; and sleeps, now and then
+// The stages of a wait: it dozes, if that is planned; polls, if that is; and sleeps, now and then
 // by a timer first, for a measurement. Whichever sees something come is the last.
 
 int64_t Wait::BeginIdle(bool requests_in_flight) {
@@ -182,7 +182,7 @@ bool Wait::Spin(bool hit) {
   return hit;
 }
 
-// Now and then, of the time it looks, the thread asks whether another one waits for its processor.
+// Now and then, of the time it polls, the thread asks whether another one waits for its processor.
 // Taken once it may be one of the kernel's that runs for a moment.
 void Wait::OfferCpu(int64_t looked_ns) {
   constexpr int64_t kPeriodNs = 100'000;

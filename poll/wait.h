@@ -1,4 +1,4 @@
-// How an I/O thread waits when a turn has left it nothing to do: it looks for more, dozes by a
+// How an I/O thread waits when a turn has left it nothing to do: it polls for more, dozes by a
 // timer, or sleeps, as its policy says, and it measures what sleeping costs. What enters the kernel
 // is the thread itself:
 //
@@ -21,20 +21,20 @@ namespace ringside {
 
 struct IoThreadStats {
   Counter turns;
-  Counter spins;           // waits that began by looking
+  Counter spins;           // waits that began by polling
   Counter spin_hits;       // of those, the ones that saw something come
-  Counter spin_used_ns;    // time spent looking when something came
-  Counter spin_wasted_ns;  // time spent looking when nothing did
-  Counter spin_limit_ns;   // no count: for how long the last wait would look
+  Counter spin_used_ns;    // time spent polling when something came
+  Counter spin_wasted_ns;  // time spent polling when nothing did
+  Counter spin_limit_ns;   // no count: for how long the last wait would poll
   Counter dozes;           // waits that began with a sleep by a timer
   Counter doze_ends;       // of those, the ones that the timer ended
-  Counter preempted;       // looks given up since another thread waited for the CPU
+  Counter preempted;       // polls given up since another thread waited for the CPU
   Counter sleeps;          // dozes too
   Counter wake_ups;        // as many, or one less while it sleeps
   Counter wake_ns;         // no count: what waking by an interrupt takes
   Counter kick_ns;         // no count: what waking by another thread takes
   Counter sleep_cpu_ns;    // no count: the CPU time of a sleep
-  Counter parked;          // sources that fell silent and are no longer looked at
+  Counter parked;          // sources that fell silent and are no longer polled
   Counter unparked;
 };
 
@@ -45,7 +45,7 @@ class Wait {
    public:
     // A look at memory: whether a turn would find anything to do.
     virtual bool AnythingToDo() = 0;
-    // Whether there is any ring to look at, or a request in flight: else looking finds nothing.
+    // Whether there is any ring to look at, or a request in flight: else polling finds nothing.
     virtual bool HasRings() = 0;
     // Lets a watch run if its descriptor is ready, now and then. Whether one did.
     virtual bool LookAtDescriptors() = 0;
@@ -69,7 +69,7 @@ class Wait {
   void SetPoll(const PollConfig& poll);
 
   // The turn is over. For how long, ns, the thread is to sleep as it enters the kernel. 0: not at
-  // all, as there is something to do, or as it is to look for that first.
+  // all, as there is something to do, or as it is to poll for that first.
   int64_t Begin(bool anything_to_do, bool requests_in_flight) {
     if (to_learn_) Learn();
     stage_ = Stage::kAwake;
@@ -107,7 +107,7 @@ class Wait {
   Owner& owner_;
   Mailbox& mailbox_;
   IoThreadStats& stats_;
-  std::unique_ptr<PollPolicy> policy_;  // null: never looks, sleeps at once
+  std::unique_ptr<PollPolicy> policy_;  // null: never polls, sleeps at once
   const std::unique_ptr<WaitTrace> trace_;
   SleepMeter sleep_meter_{{}};
   int64_t looked_ns_ = 0;  // since it last offered its CPU

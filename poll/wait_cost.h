@@ -22,14 +22,14 @@ class WaitCost {
   double waking() const { return waking_; }
   // Of a sleep that what was waited for ends.
   double sleeping() const { return sleeping_; }
-  // Looking for so long costs as much as that sleep.
+  // Polling for so long costs as much as that sleep.
   int64_t plain_limit_ns() const { return static_cast<int64_t>(sleeping_ / price_); }
   // From when a timer should wake the thread to when it runs.
   int64_t timer_late_ns() const { return timer_late_ns_; }
 
-  double Looking(int64_t ns) const { return price_ * static_cast<double>(ns); }
-  // For one who knows how long the wait will be, and either looks or sleeps.
-  double Best(int64_t waited_ns) const { return std::min(Looking(waited_ns), sleeping_); }
+  double Polling(int64_t ns) const { return price_ * static_cast<double>(ns); }
+  // For one who knows how long the wait will be, and either polls or sleeps.
+  double Best(int64_t waited_ns) const { return std::min(Polling(waited_ns), sleeping_); }
 
   double Of(const WaitPlan& plan, int64_t waited_ns) const {
     if (plan.doze_ns == 0) return OfSpin(plan.spin_ns, waited_ns);
@@ -41,7 +41,7 @@ class WaitCost {
 
  private:
   double OfSpin(int64_t spin_ns, int64_t waited_ns) const {
-    return waited_ns <= spin_ns ? Looking(waited_ns) : Looking(spin_ns) + sleeping_;
+    return waited_ns <= spin_ns ? Polling(waited_ns) : Polling(spin_ns) + sleeping_;
   }
 
   double price_ = 1;

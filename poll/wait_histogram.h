@@ -51,14 +51,14 @@ class WaitHistogram {
     double best = total * cost.sleeping();
     int64_t best_ns = 0;
     double caught = 0;  // weight of the waits within the limit
-    double looked = 0;  // what they cost
+    double polled = 0;  // what they cost
     for (size_t bucket = 0; bucket + 1 < kBuckets; ++bucket) {
       const auto weight = static_cast<double>(weights_[bucket]);
       const int64_t end_ns = BeginNs(bucket + 1);
       caught += weight;
-      looked += weight * cost.Looking((BeginNs(bucket) + end_ns) / 2);
+      polled += weight * cost.Polling((BeginNs(bucket) + end_ns) / 2);
       const double missed = total - caught;
-      const double all = looked + missed * (cost.Looking(end_ns) + cost.sleeping());
+      const double all = polled + missed * (cost.Polling(end_ns) + cost.sleeping());
       if (all < best) {
         best = all;
         best_ns = end_ns;

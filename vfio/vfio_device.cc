@@ -208,7 +208,8 @@ absl::StatusOr<std::byte*> VfioDevice::MapBar(int bar, uint64_t offset, uint64_t
     return first >= area.offset && offset + size - area.offset <= area.size;
   });
   if (!allowed) {
-    return absl::FailedPreconditionError(absl::StrFormat("the kernel lets no one map %s", what));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the kernel does not let programs map %s", what));
   }
   void* pages = mmap(nullptr, end - first, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(),
                      static_cast<off_t>(region.offset + first));

@@ -78,7 +78,7 @@ absl::Status VfioUserBars::MapPages(Mapping& mapping) {
   });
   if (!allowed) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "its server lets no one map %s; start it so that doorbells are memory", what));
+        "its server does not let clients map %s: start it so that doorbells are memory", what));
   }
   // Behind the end of the file an access ends the process. Sealed first, measured then; what takes
   // no seal is trusted, see the header.
@@ -100,7 +100,7 @@ absl::Status VfioUserBars::MapPages(Mapping& mapping) {
   // And so does one to a page that the file has no room for: now it is an error. Linux before 5.14
   // knows no such advice.
   if (madvise(pages, mapping.size, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {
-    const absl::Status status = ErrnoError(errno, "cannot have the pages of " + what);
+    const absl::Status status = ErrnoError(errno, "cannot map the pages of " + what);
     if (mapping.address == nullptr) munmap(pages, mapping.size);
     return status;
   }

@@ -33,7 +33,7 @@ absl::Status ConnectError(int error, const std::string& path) {
       return ErrnoError(error, what, "start the server, or give its path");
     case ECONNREFUSED:
       return absl::UnavailableError(
-          absl::StrFormat("%s: nobody listens there; start the server that made it anew", what));
+          absl::StrFormat("%s: no server listens there; start the server again", what));
     case EACCES:
     case EPERM:
       return ErrnoError(error, what, "run as the server's user, or change the socket's owner");

@@ -66,8 +66,8 @@ absl::Status Disks::CheckWaiters(const IoThreads& io_threads) const {
       if (io_thread->uring() != nullptr) continue;
       RINGSIDE_RETURN_IF_ERROR(io_threads.uring_status());
       return absl::FailedPreconditionError(
-          absl::StrFormat("disk '%s' wants io_uring, which I/O thread '%s' does not wait in; give "
-                          "that waiter=io_uring, or the disk another aio",
+          absl::StrFormat("disk '%s' needs io_uring, and I/O thread '%s' does not use it: give the "
+                          "thread waiter=io_uring, or the disk another aio",
                           disk.backend.name, name));
     }
   }

@@ -87,11 +87,10 @@ void GuestDevices::Stop() {
 void GuestDevices::LogWaitingFor(const Function& function) const {
   const uint64_t in_flight = function.queued != nullptr ? function.queued->in_flight() : 0;
   if (in_flight == 0) {
-    log_.Log(
-        Severity::kWarning,
-        "%s: its I/O thread does not come back from what another disk's storage or server has to "
-        "answer; the machine ends when it has",
-        function.label);
+    log_.Log(Severity::kWarning,
+             "%s: its I/O thread waits for the storage or server of another disk; the machine ends "
+             "when that has answered",
+             function.label);
     return;
   }
   log_.Log(

@@ -21,8 +21,8 @@ absl::Status CheckNames(std::span<const QueueShare> shares, const IoThreads& io_
 absl::Status Assign(const QueueShare& share, std::vector<std::string>& map) {
   for (const uint16_t queue : share.queues) {
     if (queue >= map.size()) {
-      return BadInput("I/O thread '%s' cannot have queue %d; there are 0 to %d", share.io_thread,
-                      queue, map.size() - 1);
+      return BadInput("queue %d of I/O thread '%s' does not exist: there are 0 to %d", queue,
+                      share.io_thread, map.size() - 1);
     }
     if (!map[queue].empty()) return BadInput("queue %d has two I/O threads; give it one", queue);
     map[queue] = share.io_thread;

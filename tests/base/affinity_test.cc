@@ -30,7 +30,7 @@ TEST(AffinityTest, WhatIsAllowedMayBeAskedFor) {
 
 TEST(AffinityTest, SaysWhichCpuCannotBe) {
   const int cpu = AllowedCpus().front();
-  EXPECT_THAT(ErrorOf({cpu, 8000}), HasSubstr("CPU 8000 cannot be; this host has 0 to "));
+  EXPECT_THAT(ErrorOf({cpu, 8000}), HasSubstr("CPU 8000 does not exist: this host has 0 to "));
   EXPECT_THAT(ErrorOf({1 << 20}), HasSubstr("CPU 1048576 cannot be"));
   EXPECT_THAT(ErrorOf({-1}), HasSubstr("CPU -1 cannot be"));
   EXPECT_THAT(ErrorOf({cpu, cpu}), HasSubstr("is named twice"));

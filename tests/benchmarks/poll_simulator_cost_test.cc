@@ -106,7 +106,7 @@ TEST(WaitCostTest, TheClairvoyantWhoDozesWakesAsTheEventComes) {
   EXPECT_EQ(DozingOptimumOf(1'000'000, {.sleep = kSleep, .price = 0.5}), 2'000);
 }
 
-// Looking for as long as a sleep costs: the bound on which `cost` falls back.
+// Polling for as long as a sleep costs: the bound on which `cost` falls back.
 TEST(WaitCostTest, TheBreakEvenLimitNeverCostsMoreThanTwiceTheOptimum) {
   for (const double price : {0.25, 1.0, 4.0}) {
     const CostModel model = {.sleep = kSleep, .price = price};

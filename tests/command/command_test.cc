@@ -196,7 +196,7 @@ TEST(CommandTest, DoctorSaysWhetherRing0IsNative) {
   SKIP_WITHOUT_KVM();
   const ProcessResult result = Ringside({"doctor"});
   EXPECT_THAT(result.output, HasSubstr("ok    /dev/kvm is there and permitted"));
-  EXPECT_THAT(result.output, HasSubstr("ns an instruction"));
+  EXPECT_THAT(result.output, HasSubstr("ns per instruction"));
   EXPECT_THAT(result.status, ::testing::AnyOf(0, 2));
 }
 

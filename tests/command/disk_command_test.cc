@@ -65,7 +65,7 @@ TEST_F(DiskCommandTest, RefusesMappingsThatCannotBe) {
   refused("a+a", "I/O thread 'a' is named twice");
   refused("a:0/b:0+1", "queue 0 has two I/O threads");
   refused("a:0", "queue 1 has no I/O thread");
-  refused("a:0/b:1+2", "I/O thread 'b' cannot have queue 2; there are 0 to 1");
+  refused("a:0/b:1+2", "queue 2 of I/O thread 'b' does not exist: there are 0 to 1");
   refused("a:0/b", "iothreads='a:0/b' is not THREAD:QUEUES, nor threads alone");
   ExpectRefused({"--iothread", "id=a", "--iothread", "id=a"}, "two I/O threads are called 'a'");
   ExpectRefused({"--iothread", "cpu=9000"}, "I/O thread 'io0': CPU 9000 cannot be");
@@ -152,7 +152,7 @@ TEST_F(DiskCommandTest, RefusesAnEngineThatCannotBe) {
   const std::string path = "path=" + MakeDisk("disk", kMiB);
   ExpectDiskRefused(path + ",aio=native,cache=writeback", "aio=native needs O_DIRECT");
   ExpectRefused({"--iothread", "id=slow,waiter=epoll", "--disk", path + ",aio=io_uring"},
-                "wants io_uring, which I/O thread 'slow' does not wait in; give that "
+                "needs io_uring, and I/O thread 'slow' does not use it: give the thread "
                 "waiter=io_uring, or the disk another aio");
   std::thread([&] {
     testing::Forbid(SYS_io_uring_setup, EPERM);

@@ -70,14 +70,14 @@ TEST_F(PollReportTest, TellsWhyInWords) {
       "  a sleep costs 1.9us of CPU time, and 4.12us until the thread runs (9us when a guest "
       "kicks)\n"
       "  900 hits, 100 misses, 20 dozes (15 to their end), 334 sleeps; preempted 3 times\n"
-      "  idle: dozes for 45.6us, looks for 12.3us, sleeps\n"
+      "  idle: dozes for 45.6us, polls for 12.3us, sleeps\n"
       "          700 waits as the policy has it\n"
       "           12 waits by the plain limit, as what was learned had fallen behind it\n"
-      "            7 waits without a look, as another thread needed the processor\n"
+      "            7 waits without polling, as another thread needed the processor\n"
       "            5 waits cut short, as cpu-max was used up\n"
       "            3 waits before enough was known\n"
-      "    plain    would have cost    123us lately: looks for 9us, sleeps\n"
-      "    doze     would have cost     60us lately: dozes for 45.6us, looks for 12.3us, "
+      "    plain    would have cost    123us lately: polls for 9us, sleeps\n"
+      "    doze     would have cost     60us lately: dozes for 45.6us, polls for 12.3us, "
       "sleeps\n"
       "    regret -1.5us of 300us\n"
       "           0 to     1us  12.3% |##########\n"
@@ -86,7 +86,7 @@ TEST_F(PollReportTest, TellsWhyInWords) {
           bar +
           "\n"
           "    ------------------- 45.6us: the doze ends\n"
-          "    ------------------- 57.9us: the look ends\n"
+          "    ------------------- 57.9us: the polling ends\n"
           "       100ms to    ever   0.6% |#\n"
           "  in flight: sleeps at once\n"
           "  queue 0 of a\\x1b.img: 500 requests in 400 batches, 100 kicks: 75.0% found by "
@@ -94,8 +94,8 @@ TEST_F(PollReportTest, TellsWhyInWords) {
           "I/O thread io1: poll=always\n"
           "  0 hits, 0 misses, 0 dozes (0 to their end), 0 sleeps; preempted 0 times\n"
           "  idle: sleeps at once\n"
-          "  in flight: looks until something comes\n"
-          "  queue 1 of a\\x1b.img: 3 requests in 3 batches, 5 kicks: 0.0% found by looking\n");
+          "  in flight: polls until something comes\n"
+          "  queue 1 of a\\x1b.img: 3 requests in 3 batches, 5 kicks: 0.0% found by polling\n");
 }
 
 TEST_F(PollReportTest, ALongHistogramStillFitsAScreen) {

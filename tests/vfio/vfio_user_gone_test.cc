@@ -392,7 +392,7 @@ TEST_F(VfioUserMisuseTest, WhatIsNoServerIsNamed) {
   ExpectRefused("/" + std::string(200, 'x'), "too long");
   Serve();
   server_.reset();  // and leaves its socket
-  ExpectRefused(path_, "nobody listens there");
+  ExpectRefused(path_, "no server listens there");
 }
 
 TEST_F(VfioUserMisuseTest, AServerThatWillNotDoIsNamed) {

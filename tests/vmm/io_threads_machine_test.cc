@@ -274,7 +274,7 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   (*internals.io_threads().Find("a"))->Begin([&release] { release.Wait(); });
   const auto gave_up = [](const absl::Status& status) {
     return absl::IsDeadlineExceeded(status) &&
-           Message(status).find("I/O thread 'a' has not come back") != std::string::npos;
+           Message(status).find("I/O thread 'a' still waits") != std::string::npos;
   };
   EXPECT_TRUE(gave_up(internals.Explain(kPatience).status()));
   EXPECT_TRUE(gave_up(internals.Waits(kPatience).status()));
@@ -344,13 +344,13 @@ TEST_F(IoThreadsMachineTest, BadConfigurationsSayWhatToMend) {
   MachineConfig config = Config("end=poweroff");
   config.disks = {File(image_)};
   config.disks[0].shares = {{.io_thread = "a", .queues = {1}}};
-  EXPECT_EQ(ErrorOf(config),
-            "disk '" + image_.path() + "': I/O thread 'a' cannot have queue 1; there are 0 to 0");
+  EXPECT_EQ(ErrorOf(config), "disk '" + image_.path() +
+                                 "': queue 1 of I/O thread 'a' does not exist: there are 0 to 0");
   config.disks[0].shares.clear();
   config.vcpu_cpus = {{}, {}};
   EXPECT_THAT(ErrorOf(config), HasSubstr("cpu-affinity names vCPU 1, which is not there"));
   config.vcpu_cpus = {{9000}};
-  EXPECT_THAT(ErrorOf(config), HasSubstr("vCPU 0: CPU 9000 cannot be; this host has 0 to "));
+  EXPECT_THAT(ErrorOf(config), HasSubstr("vCPU 0: CPU 9000 does not exist: this host has 0 to "));
 }
 
 }  // namespace

@@ -48,7 +48,7 @@ TEST(IoThreadsTest, SaysWhatCannotBe) {
   EXPECT_THAT(error(std::vector<IoThreadConfig>(65)),
               HasSubstr("iothreads: there are 65, and a machine has at most 64"));
   EXPECT_THAT(error({{.id = "a", .cpus = {9000}}}),
-              HasSubstr("I/O thread 'a': CPU 9000 cannot be; this host has 0 to "));
+              HasSubstr("I/O thread 'a': CPU 9000 does not exist: this host has 0 to "));
 }
 
 TEST(IoThreadsTest, AnUnknownNameIsAnsweredWithTheNearest) {
@@ -162,7 +162,7 @@ TEST(QueueMappingTest, SaysWhatIsWrong) {
   EXPECT_THAT(error({{"a", {0, 1, 1}}}), HasSubstr("queue 1 has two I/O threads"));
   EXPECT_THAT(error({{"b", {1}}}), HasSubstr("queue 0 has no I/O thread"));
   EXPECT_THAT(error({{"a", {0, 1}}, {"b", {2}}}),
-              HasSubstr("I/O thread 'b' cannot have queue 2; there are 0 to 1"));
+              HasSubstr("queue 2 of I/O thread 'b' does not exist: there are 0 to 1"));
   EXPECT_THAT(error({{"a", {0, 1}}, {"b", {}}}), HasSubstr("some I/O threads have queues"));
 }
 

@@ -54,7 +54,7 @@ absl::Status NvmeControllers::Announce(const std::string& disk, const NvmeConfig
   const std::optional<absl::Duration> timeout = config.timeout;
   if (!timeout) return absl::OkStatus();
   if (*timeout < kMinNvmeTimeout || *timeout > kMaxNvmeTimeout) {
-    return BadInput("disk '%s': a time-out of %s cannot be; give %s to %s", name,
+    return BadInput("disk '%s': timeout=%s is out of range: give %s to %s", name,
                     absl::FormatDuration(*timeout), absl::FormatDuration(kMinNvmeTimeout),
                     absl::FormatDuration(kMaxNvmeTimeout));
   }

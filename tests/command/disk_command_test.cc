@@ -68,8 +68,8 @@ TEST_F(DiskCommandTest, RefusesMappingsThatCannotBe) {
   refused("a:0/b:1+2", "queue 2 of I/O thread 'b' does not exist: there are 0 to 1");
   refused("a:0/b", "iothreads='a:0/b' is not THREAD:QUEUES, nor threads alone");
   ExpectRefused({"--iothread", "id=a", "--iothread", "id=a"}, "two I/O threads are called 'a'");
-  ExpectRefused({"--iothread", "cpu=9000"}, "I/O thread 'io0': CPU 9000 cannot be");
-  ExpectRefused({"--cpu-affinity", "0:9000"}, "vCPU 0: CPU 9000 cannot be");
+  ExpectRefused({"--iothread", "cpu=9000"}, "I/O thread 'io0': CPU 9000 does not exist");
+  ExpectRefused({"--cpu-affinity", "0:9000"}, "vCPU 0: CPU 9000 does not exist");
   ExpectRefused({"--cpu-affinity", "1:0"},
                 "cpu-affinity names vCPU 1, which is not there: the 1 vCPUs count from 0");
   ExpectRefused({"--halt-poll", "2s"}, "--halt-poll '2s' is out of range: give 0 to 1s, or kernel");

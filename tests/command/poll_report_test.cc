@@ -90,7 +90,7 @@ TEST_F(PollReportTest, TellsWhyInWords) {
           "       100ms to    ever   0.6% |#\n"
           "  in flight: sleeps at once\n"
           "  queue 0 of a\\x1b.img: 500 requests in 400 batches, 100 kicks: 75.0% found by "
-          "looking\n"
+          "polling\n"
           "I/O thread io1: poll=always\n"
           "  0 hits, 0 misses, 0 dozes (0 to their end), 0 sleeps; preempted 0 times\n"
           "  idle: sleeps at once\n"

@@ -142,8 +142,8 @@ TEST(SerialState, WhatNoPortCanHoldIsRefused) {
   refused({.modem_control = 0x20}, "modem control", "0x20");
   refused({.overrun = 2}, "overrun", "0x2");
   refused({.transmitter_interrupt = 0xff}, "transmitter interrupt", "0xff");
-  refused({.input = {1, 2}}, "2 bytes", "takes 1");
-  refused({.fifo_control = 1, .input = std::vector<uint8_t>(17)}, "17 bytes", "takes 16");
+  refused({.input = {1, 2}}, "2 bytes", "has room for 1");
+  refused({.fifo_control = 1, .input = std::vector<uint8_t>(17)}, "17 bytes", "has room for 16");
   EXPECT_EQ(port.serial.Save(), before);
   EXPECT_EQ(port.Edges(), 0u);
 }

@@ -98,7 +98,7 @@ TEST_F(NvmeControllersTest, ATimeoutHasLimits) {
        {absl::ZeroDuration(), kMinNvmeTimeout - absl::Nanoseconds(1),
         kMaxNvmeTimeout + absl::Nanoseconds(1), absl::InfiniteDuration()}) {
     EXPECT_THAT(Announce("disk2", kOther, ++namespace_id, timeout),
-                ::testing::HasSubstr("cannot be; give 10ms to 1h"));
+                ::testing::HasSubstr("is out of range: give 10ms to 1h"));
   }
 }
 

@@ -345,7 +345,7 @@ TEST(CheckOptionsTest, IdsAreUniqueAmongAllDevices) {
     return CheckError([&](MachineConfig& c) {
       c.disks = {disk};
       c.disks[0].id = id;
-      c.devices = {{.name = "own"}};
+      c.devices = {{.id = "own"}};
       c.assigned = {{.address = "a"}};
     });
   };

@@ -1,5 +1,5 @@
 // Every option of a machine that can be written down, by name: what `ringside run` takes on its
-// command line and in the JSON of `--config`, and what embedders can read the same way.
+// command line and in the JSON of `--config`.
 //
 //   MachineOptions options;
 //   absl::StatusOr<Json> file = ParseConfigJson(text);

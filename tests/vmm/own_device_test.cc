@@ -193,20 +193,21 @@ TEST_F(OwnDeviceMachineTest, ItsQueuesMoveAndAreCountedAndTraced) {
 }
 
 TEST_F(OwnDeviceMachineTest, OneThatAnswersLaterMoves) {
-  const auto machine = BeginLate("rw=randread qd=8 runtime=300ms wait=irq");
+  const auto machine = BeginLate("rw=randread qd=8 runtime=60s wait=irq");
   for (int round = 0; round < 10; ++round) {
     for (const std::string to : {"b", "a"}) {
       ASSERT_TRUE(machine->MoveQueue("late", 0, to).ok());
       ExpectProgress(*machine);
     }
   }
-  EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
-  EXPECT_THAT(console_.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
+  machine->Stop();
+  EXPECT_EQ(machine->Wait().kind, EndKind::kStopped);
+  EXPECT_EQ(machine->Statistics().devices[0].queues[0].errors, 0u);
   EXPECT_GE(late_.recalls, 20);
 }
 
 TEST_F(OwnDeviceMachineTest, OneThatAnswersLaterRestsAndIsMadeAnew) {
-  auto machine = BeginLate("rw=randread qd=8 runtime=300ms wait=irq");
+  auto machine = BeginLate("rw=randread qd=8 runtime=60s wait=irq");
   for (int round = 0; round < 20; ++round) {
     ASSERT_TRUE(machine->Pause().ok());
     EXPECT_EQ(late_.pushed, late_.popped) << "nothing is in flight";
@@ -217,8 +218,9 @@ TEST_F(OwnDeviceMachineTest, OneThatAnswersLaterRestsAndIsMadeAnew) {
     machine->Resume();
     ExpectProgress(*machine);
   }
-  EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
-  EXPECT_THAT(console_.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
+  machine->Stop();
+  EXPECT_EQ(machine->Wait().kind, EndKind::kStopped);
+  EXPECT_EQ(machine->Statistics().devices[0].queues[0].errors, 0u);
   machine.reset();
   ExpectAllAnswered();
 }

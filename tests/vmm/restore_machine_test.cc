@@ -202,7 +202,7 @@ TEST_F(RestoreMachineTest, NothingIsLeftBehind) {
 
 TEST_F(RestoreMachineTest, AMachineWhoseDevicesCannotBeMadeIsAsBefore) {
   bool refuses = false;
-  MachineConfig config = Config("rw=randrw verify=1 size=1M qd=4 runtime=100ms wait=irq");
+  MachineConfig config = Config("rw=randrw verify=1 size=1M qd=4 runtime=400ms wait=irq");
   config.devices = {Zeroes("io0", [&] {
     return refuses ? absl::ResourceExhaustedError("none is left") : absl::OkStatus();
   })};
@@ -243,7 +243,7 @@ TEST_F(RestoreMachineTest, OnlyAPausedMachineIsSavedAndRestored) {
 }
 
 TEST_F(RestoreMachineTest, QueuesStayOnTheirThreadsAndOwnDevicesComeAlong) {
-  MachineConfig config = Config("rw=randread qd=4 runtime=400ms wait=irq");
+  MachineConfig config = Config("rw=randread qd=4 runtime=1s wait=irq");
   config.io_threads = {{.id = "a"}, {.id = "b"}};
   int made = 0;
   config.devices = {Zeroes("b", [&] {

@@ -2,17 +2,15 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstring>
 
-#include "absl/strings/str_format.h"
+#include "base/status.h"
 
 namespace ringside {
 
 absl::Status WriteToStdout(std::string_view text) {
   const size_t written = std::fwrite(text.data(), 1, text.size(), stdout);
   if (written == text.size() && std::fflush(stdout) == 0) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrFormat("cannot write to stdout (%s): not all is there", std::strerror(errno)));
+  return ErrnoError(errno, "cannot write all of it to stdout");
 }
 
 }  // namespace ringside

@@ -7,7 +7,7 @@
 
 namespace ringside {
 
-// Once this returns it is written, not only buffered. DataLoss: not all of it is.
+// Once this returns it is written, not only buffered. Errors: as ErrnoError of base/status.h.
 absl::Status WriteToStdout(std::string_view text);
 
 }  // namespace ringside

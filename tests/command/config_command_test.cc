@@ -181,8 +181,7 @@ TEST_F(ConfigCommandTest, SaysWhenItsOutputIsLost) {
     const ProcessResult result = Shell(line + " > /dev/full");
     EXPECT_EQ(result.status, 1);
     EXPECT_EQ(result.errors,
-              "ringside: error: cannot write to stdout (No space left on device): not all is "
-              "there\n");
+              "ringside: error: cannot write all of it to stdout: No space left on device\n");
   }
 }
 

@@ -1,6 +1,5 @@
 #include "command/config_command.h"
 
-#include "base/status.h"
 #include "command/exit_codes.h"
 #include "command/option_help.h"
 #include "command/standard_output.h"
@@ -13,10 +12,8 @@ int ConfigCommand(const ConfigCommandOptions& options, LogSink& log) {
     log.Log(Severity::kError, "config prints one thing: give --schema or --markdown");
     return kExitBadInput;
   }
-  const absl::Status status =
-      WriteToStdout(options.schema ? OptionSchema().dump(2) + '\n' : OptionsMarkdown());
-  if (!status.ok()) log.Log(Severity::kError, Message(status));
-  return ExitCodeOf(status);
+  return Finish(WriteToStdout(options.schema ? OptionSchema().dump(2) + '\n' : OptionsMarkdown()),
+                log);
 }
 
 }  // namespace ringside

@@ -2,6 +2,8 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "base/status.h"
+#include "ringside/log.h"
 #include "ringside/machine_end.h"
 
 namespace ringside {
@@ -41,6 +43,12 @@ inline ExitCode ExitCodeOf(EndKind kind) {
       return kExitFailure;
   }
   return kExitFailure;
+}
+
+// Of a command that ends so. An error is logged.
+inline int Finish(const absl::Status& status, LogSink& log) {
+  if (!status.ok()) log.Log(Severity::kError, Message(status));
+  return ExitCodeOf(status);
 }
 
 }  // namespace ringside

@@ -29,9 +29,7 @@ absl::Status Report(const ReportOptions& options) {
 }  // namespace
 
 int ReportCommand(const ReportOptions& options, LogSink& log) {
-  const absl::Status status = Report(options);
-  if (!status.ok()) log.Log(Severity::kError, Message(status));
-  return ExitCodeOf(status);
+  return Finish(Report(options), log);
 }
 
 }  // namespace ringside

@@ -177,16 +177,10 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) 
   return results;
 }
 
-int Fail(const absl::Status& status, LogSink& log) {
-  log.Log(Severity::kError, Message(status));
-  return ExitCodeOf(status);
-}
-
 int PrintConfig(const MachineOptions& options, LogSink& log) {
   const absl::StatusOr<Json> json = PrintOptions(options);
-  if (!json.ok()) return Fail(json.status(), log);
-  const absl::Status written = WriteToStdout(json->dump(2) + '\n');
-  return written.ok() ? kExitOk : Fail(written, log);
+  if (!json.ok()) return Finish(json.status(), log);
+  return Finish(WriteToStdout(json->dump(2) + '\n'), log);
 }
 
 }  // namespace
@@ -195,15 +189,15 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
                RunCompanion* companion) {
   const Logger log(&sink);
   absl::StatusOr<MachineOptions> machine_options = MakeMachineOptions(options);
-  if (!machine_options.ok()) return Fail(machine_options.status(), sink);
+  if (!machine_options.ok()) return Finish(machine_options.status(), sink);
   if (options.print_config) return PrintConfig(*machine_options, sink);
   MachineConfig* const config = &machine_options->machine;
   absl::StatusOr<SerialPort> serial = OpenSerial(machine_options->serial);
-  if (!serial.ok()) return Fail(serial.status(), sink);
+  if (!serial.ok()) return Finish(serial.status(), sink);
   absl::StatusOr<TraceFiles> traces = OpenTraces(options);
-  if (!traces.ok()) return Fail(traces.status(), sink);
+  if (!traces.ok()) return Finish(traces.status(), sink);
   if (const absl::Status other = CheckSerial(*serial, *config, *traces); !other.ok()) {
-    return Fail(other, sink);
+    return Finish(other, sink);
   }
   const EndSignals signals;  // what came before has ended the process, with nothing to restore
   config->log = &sink;
@@ -216,11 +210,11 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   }
 
   absl::StatusOr<std::unique_ptr<Machine>> machine = CreateMachine(*config, signals);
-  if (!machine.ok()) return Fail(machine.status(), sink);
-  if (const absl::Status begun = serial->Begin(); !begun.ok()) return Fail(begun, sink);
+  if (!machine.ok()) return Finish(machine.status(), sink);
+  if (const absl::Status begun = serial->Begin(); !begun.ok()) return Finish(begun, sink);
   std::unique_ptr<RawTerminal> terminal;
   if (is_ours) terminal = RawTerminal::Enter(STDIN_FILENO);
-  if (absl::Status status = (*machine)->Start(); !status.ok()) return Fail(status, sink);
+  if (absl::Status status = (*machine)->Start(); !status.ok()) return Finish(status, sink);
   const uint64_t resident = options.timing ? ResidentBeyondGuest() : 0;
 
   if (companion != nullptr) companion->Begin(**machine);
@@ -233,7 +227,7 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   const absl::Status ended =
       signals.Attend([&] { results = EndMachine(*std::move(machine), options); },
                      [&](int another) { signals.Deliver(another); });
-  if (!ended.ok()) return Fail(ended, sink);
+  if (!ended.ok()) return Finish(ended, sink);
   signals.Release();  // who does not read what is printed now is not waited for
 
   if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);

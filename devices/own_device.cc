@@ -75,6 +75,12 @@ class OwnDevice::Worker final : public QueueWorker {
   void Fail(std::string_view why);
 
  private:
+  struct Popped {
+    DescriptorChain chain;
+    RequestKind kind = RequestKind::kOther;
+    uint64_t read = 0, room = 0;  // bytes that the device reads, and may write
+  };
+
   void Recall() override;
   void Drains() override { Recall(); }
   bool HasShare();
@@ -83,9 +89,9 @@ class OwnDevice::Worker final : public QueueWorker {
 
   Device& device_;
   Queue& own_queue_;
-  ChainBuffers buffers_;                 // of the chain at hand
-  std::vector<DescriptorChain> popped_;  // by head
-  bool answered_ = false;                // something that the guest was not shown yet
+  ChainBuffers buffers_;        // of the chain at hand
+  std::vector<Popped> popped_;  // by head
+  bool answered_ = false;       // something that the guest was not shown yet
   // What it has popped in which turn of the thread.
   uint64_t turn_ = 0;
   uint16_t turn_requests_ = 0;
@@ -182,11 +188,12 @@ bool OwnDevice::Worker::Pop(Request& request) {
   RequestAccess(request).Fill(buffers_, head, queue().position());
   const uint64_t read = Total(request.readable());
   const uint64_t room = Total(request.writable());
+  const RequestKind kind = room > read ? RequestKind::kRead : RequestKind::kWrite;
   if (trace != nullptr) {
-    trace->Taken(head, room > read ? RequestKind::kRead : RequestKind::kWrite, read + room);
+    trace->Taken(head, kind, read + room);
     trace->SubmitNow(head);
   }
-  popped_[head] = std::move(chain);
+  popped_[head] = {std::move(chain), kind, read, room};
   ++turn_requests_;
   turn_bytes_ += read + room;
   Begins();
@@ -195,19 +202,17 @@ bool OwnDevice::Worker::Pop(Request& request) {
 
 // Whether the queue has popped it. An embedder may have given it one of another queue, or again.
 bool OwnDevice::Worker::IsOut(const RequestAccess& request) const {
-  return request.head() < popped_.size() && popped_[request.head()].valid();
+  return request.head() < popped_.size() && popped_[request.head()].chain.valid();
 }
 
 void OwnDevice::Worker::Push(Request& request, uint32_t written) {
   RequestAccess access(request);
   if (!IsOut(access)) return;
-  const uint64_t read = Total(request.readable());
-  const uint64_t room = Total(request.writable());
+  auto [chain, kind, read, room] = std::move(popped_[access.head()]);
   const auto filled = static_cast<uint32_t>(std::min<uint64_t>(written, room));
-  DescriptorChain chain = std::move(popped_[access.head()]);
   access.Empty();
   QueueStats& stats = parts().stats;
-  (room > read ? stats.reads : stats.writes).Add();
+  (kind == RequestKind::kRead ? stats.reads : stats.writes).Add();
   stats.bytes_read.Add(filled);
   stats.bytes_written.Add(read);
   Ends();
@@ -223,7 +228,7 @@ void OwnDevice::Worker::Push(Request& request, uint32_t written) {
 bool OwnDevice::Worker::PutBack(Request& request) {
   RequestAccess access(request);
   if (!IsOut(access) || access.position() != queue().position()) return false;
-  queue().PutBack(std::move(popped_[access.head()]));
+  queue().PutBack(std::move(popped_[access.head()].chain));
   access.Empty();
   Ends();
   if (!takes()) TellIfIdle();

@@ -169,6 +169,18 @@ absl::StatusOr<IoThreads::Handle> IoThreads::Find(const std::string& name) const
   return threads_[index].io_thread;
 }
 
+absl::StatusOr<std::vector<IoThread*>> IoThreads::FindOrFirst(
+    std::span<const std::string> names) const {
+  std::vector<IoThread*> io_threads;
+  for (const std::string& name : names) {
+    absl::StatusOr<Handle> io_thread = Find(name);
+    if (!io_thread.ok()) io_thread = Find(this->names().front());
+    RINGSIDE_RETURN_IF_ERROR(io_thread.status());
+    io_threads.push_back(io_thread->get());
+  }
+  return io_threads;
+}
+
 std::string IoThreads::NameOf(const IoThread& io_thread) const {
   const MutexLock lock(mutex_);
   for (const Thread& thread : threads_) {

@@ -45,6 +45,8 @@ class IoThreads {
   absl::Status CheckName(const std::string& name) const;
   // The same; FailedPrecondition: it was not started.
   absl::StatusOr<Handle> Find(const std::string& name) const;
+  // Those of a device's queues. In the place of one that has been removed comes the first.
+  absl::StatusOr<std::vector<IoThread*>> FindOrFirst(std::span<const std::string> names) const;
   std::string NameOf(const IoThread& io_thread) const;
   // Why some have no io_uring, or OK.
   absl::Status uring_status() const;

@@ -88,13 +88,8 @@ absl::Status Disks::Plug(const DeviceContext& context, GuestDevices& devices) co
         .serial = config.serial.empty() ? disk.id.substr(0, kBlkIdSize) : config.serial,
         .queues = static_cast<uint16_t>(disk.io_threads.size()),
         .trace_latency = config.trace_latency};
-    std::vector<IoThread*> io_threads;
-    for (const std::string& name : disk.io_threads) {
-      absl::StatusOr<IoThreads::Handle> io_thread = context.io_threads.Find(name);
-      if (!io_thread.ok()) io_thread = context.io_threads.Find(context.io_threads.names().front());
-      RINGSIDE_RETURN_IF_ERROR(io_thread.status());
-      io_threads.push_back(io_thread->get());
-    }
+    RINGSIDE_ASSIGN_OR_RETURN(const std::vector<IoThread*> io_threads,
+                              context.io_threads.FindOrFirst(disk.io_threads));
     RINGSIDE_RETURN_IF_ERROR(
         devices.Plug(disk.id, disk.backend.name, kDiskSlot,
                      std::make_unique<VirtioBlk>(*disk.device, context.memory, io_threads, blk)));

@@ -29,16 +29,10 @@ absl::Status CheckOwnDevice(const DeviceConfig& config, const IoThreads& io_thre
 
 absl::StatusOr<std::unique_ptr<VirtioDevice>> MakeOwnDevice(const DeviceConfig& config,
                                                             const DeviceContext& context) {
-  const std::string first = context.io_threads.names().front();
   std::vector<std::string> names = config.io_threads;
-  if (names.empty()) names = {first};
-  std::vector<IoThread*> io_threads;
-  for (const std::string& name : names) {
-    absl::StatusOr<IoThreads::Handle> io_thread = context.io_threads.Find(name);
-    if (!io_thread.ok()) io_thread = context.io_threads.Find(first);
-    RINGSIDE_RETURN_IF_ERROR(io_thread.status());
-    io_threads.push_back(io_thread->get());
-  }
+  if (names.empty()) names = {context.io_threads.names().front()};
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<IoThread*> io_threads,
+                            context.io_threads.FindOrFirst(names));
   RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, config.create());
   if (device == nullptr) {
     return BadInput("device '%s' is null; DeviceConfig::create returns a device or an error",

@@ -115,6 +115,10 @@ class RawRing {
   uint16_t avail_event() const {
     return Shared(used_ + 4 + 8 * size_t{size()}).load(std::memory_order_relaxed);
   }
+  // What only a device would write.
+  void SetUsedElement(uint16_t index, const UsedElement& element) {
+    std::memcpy(used_ + 4 + 8 * size_t{Wrap(index)}, &element, sizeof element);
+  }
   UsedElement used_element(uint16_t index) const {
     UsedElement element;
     std::memcpy(&element, used_ + 4 + 8 * size_t{Wrap(index)}, sizeof element);

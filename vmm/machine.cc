@@ -28,6 +28,14 @@ void Machine::Stop() {
   internals_->End({EndKind::kStopped, ""});
 }
 
+absl::Status Machine::PressPowerButton() {
+  return internals_->power_button_->Press();
+}
+
+absl::Status Machine::ShutDown(absl::Duration limit) {
+  return internals_->power_button_->ShutDown(limit);
+}
+
 int Machine::end_fd() const {
   return internals_->end_event_.fd();
 }

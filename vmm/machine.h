@@ -36,8 +36,10 @@
 #include "vmm/console.h"
 #include "vmm/device_queues.h"
 #include "vmm/disks.h"
+#include "vmm/event_queue.h"
 #include "vmm/guest_devices.h"
 #include "vmm/pauser.h"
+#include "vmm/power_button.h"
 
 namespace ringside {
 
@@ -94,8 +96,13 @@ class RINGSIDE_HIDDEN Machine::Internals {
  private:
   friend class Machine;
 
-  Internals(const MachineConfig& config, const MachineHooks& hooks, EventFd end_event,
-            EventFd serial_interrupt);
+  // What has a descriptor of its own from the beginning.
+  struct Signals {
+    EventFd end;
+    EventFd serial_interrupt;
+    EventFd power_interrupt;
+  };
+  Internals(const MachineConfig& config, const MachineHooks& hooks, Signals signals);
 
   // machine_build.cc
   absl::Status Build();
@@ -120,6 +127,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   const Logger log_;
   const EventFd end_event_;
   const EventFd serial_interrupt_;
+  const EventFd power_interrupt_;
   // These outlive the threads whose callbacks may call Stop.
   Mutex mutex_;
   std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);
@@ -127,10 +135,12 @@ class RINGSIDE_HIDDEN Machine::Internals {
 
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
-  std::unique_ptr<Pauser> pauser_;  // outlives the thread on which it tells
+  std::unique_ptr<EventQueue> events_;  // these two outlive the thread on which they tell
+  std::unique_ptr<Pauser> pauser_;
   std::unique_ptr<IoThread> io_thread_;
 
   std::unique_ptr<Console> console_;
+  std::unique_ptr<PowerButton> power_button_;
   bool flushed_ = false;
   SleepRegisters sleep_registers_;
   ResetPort reset_port_;

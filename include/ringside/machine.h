@@ -56,6 +56,17 @@ class RINGSIDE_EXPORT Machine {
   // Ends the machine at once, as pulling the plug does, also while it is paused. Does not wait. Any
   // thread.
   void Stop();
+  // Presses the guest's power button, which asks it to shut down (ACPI 6.5 section 4.8.2.2.1.2).
+  // Does not wait. A guest that is paused hears of it when it goes on, one whose ACPI driver does
+  // not run yet never. FailedPrecondition: the machine has not been started, or is over. Any
+  // thread.
+  absl::Status PressPowerButton();
+  // Presses it, and if the machine is not over after `limit` pulls the plug, as Stop does, and logs
+  // that. A paused machine is not resumed, and its limit goes on: whoever holds it still decides
+  // whether the guest gets to its end. Of several limits the one that ends first holds; an infinite
+  // one only presses. Does not wait. Errors as above, and those of a host without timers. Any
+  // thread.
+  absl::Status ShutDown(absl::Duration limit);
   // A descriptor that becomes readable when the machine has ended, for event loops; it is the
   // machine's, and is not to be read.
   int end_fd() const;

@@ -20,6 +20,7 @@
 #include "devices/device_context.h"
 #include "devices/guest_memory.h"
 #include "devices/nmi_status_port.h"
+#include "devices/panic_port.h"
 #include "devices/power.h"
 #include "devices/virtio_device.h"
 #include "kvm/interrupt_router.h"
@@ -144,6 +145,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   bool flushed_ = false;
   SleepRegisters sleep_registers_;
   ResetPort reset_port_;
+  PanicPort panic_port_;
   NmiStatusPort nmi_status_port_;
   std::unique_ptr<InterruptRouter> interrupt_router_;
   std::unique_ptr<MemorySlots> memory_slots_;

@@ -102,6 +102,9 @@ Machine::Internals::Internals(const MachineConfig& config, const MachineHooks& h
       power_interrupt_(std::move(signals.power_interrupt)),
       sleep_registers_([this] { End({EndKind::kPowerOff, ""}); }),
       reset_port_([this] { End({EndKind::kReset, ""}); }),
+      panic_port_([this](bool crash_loaded) {
+        events_->Panicked(crash_loaded ? "its crash kernel takes over" : "");
+      }),
       assigned_(log_) {}
 
 absl::Status Machine::Internals::Build() {

@@ -46,6 +46,7 @@ absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::Internals::MakeDevices() 
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kCom1Port, Serial::kSize, console_->serial()));
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kSleepControlPort, SleepRegisters::kSize, sleep_registers_));
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kResetPort, ResetPort::kSize, reset_port_));
+  RINGSIDE_RETURN_IF_ERROR(ports.Add(kPanicPort, PanicPort::kSize, panic_port_));
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kNmiStatusPort, NmiStatusPort::kSize, nmi_status_port_));
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kPciConfigPort, PciHost::kPortSize, pci_host.ports()));
   RINGSIDE_RETURN_IF_ERROR(memory.Add(kEcam, kEcamSize, pci_host.ecam()));

@@ -27,18 +27,21 @@ void PowerButton::Stop() {
 absl::Status PowerButton::Press() {
   const MutexLock lock(mutex_);
   RINGSIDE_RETURN_IF_ERROR(CheckRuns());
-  parts_.events.Put(EventKind::kPowerOffAsked);
-  parts_.interrupt.Signal();
+  PressNow();
   return absl::OkStatus();
 }
 
 absl::Status PowerButton::ShutDown(absl::Duration limit) {
-  {
-    const MutexLock lock(mutex_);
-    RINGSIDE_RETURN_IF_ERROR(CheckRuns());
-    if (limit != absl::InfiniteDuration()) RINGSIDE_RETURN_IF_ERROR(LimitTo(limit));
-  }
-  return Press();
+  const MutexLock lock(mutex_);
+  RINGSIDE_RETURN_IF_ERROR(CheckRuns());
+  if (limit != absl::InfiniteDuration()) RINGSIDE_RETURN_IF_ERROR(LimitTo(limit));
+  PressNow();
+  return absl::OkStatus();
+}
+
+void PowerButton::PressNow() {
+  parts_.events.Put(EventKind::kPowerOffAsked);
+  parts_.interrupt.Signal();
 }
 
 absl::Status PowerButton::CheckRuns() const {

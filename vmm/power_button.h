@@ -47,6 +47,7 @@ class PowerButton {
   enum class State { kNew, kRuns, kOver };
 
   absl::Status CheckRuns() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void PressNow() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status LimitTo(absl::Duration limit) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // On the I/O thread.
   void LimitIsOver();

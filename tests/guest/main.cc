@@ -7,6 +7,8 @@
 //   irq=1       receives one character from COM1 by interrupt
 //   cpuid=1     prints CPUID leaves
 //   pit=1       says whether an interval timer counts
+//   panics=N    says at pvpanic's port N times that it has crashed, which it has not
+//   button=1    waits until its power button is pressed
 //   smp=N       starts N - 1 application processors, which take interrupts in ring 3 and then stay
 //               there
 //   disk=1      checks every virtio-blk disk, and leaves the pattern of seed=N (default 1) on the
@@ -59,6 +61,8 @@ void RunChecks(const CommandLine& command_line) {
   if (command_line.IsOn("irq")) CheckSerialInterrupt();
   if (command_line.IsOn("cpuid")) SayCpuid();
   if (command_line.IsOn("pit")) SayTimer();
+  const uint64_t panics = command_line.GetNumber("panics", 0);
+  if (panics > 0) Panic(panics);
   const uint64_t processors = command_line.GetNumber("smp", 0);
   if (processors > 0) CheckProcessors(processors);
   if (command_line.IsOn("entropy")) CheckEntropy();
@@ -78,6 +82,7 @@ void RunChecks(const CommandLine& command_line) {
   const std::string_view hostile = command_line.Get("hostile");
   if (!hostile.empty()) CheckHostile(hostile);
   Measure(command_line);
+  if (command_line.IsOn("button")) AwaitButton();
 }
 
 }  // namespace

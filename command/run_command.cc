@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "command/end_signals.h"
+#include "command/event_file.h"
 #include "command/exit_codes.h"
 #include "command/latency_file.h"
 #include "command/poll_report.h"
@@ -30,14 +31,18 @@ constexpr uint8_t kDetachKey = 0x1d;  // Ctrl-]
 // A kernel that says nothing for this long may be on a host that interprets ring 0.
 constexpr int kSilenceMs = 5000;
 
-// The files that this run fills at its end: those that are asked for.
+// The files that this run fills, as it goes on or at its end: those that are asked for.
 struct TraceFiles {
+  std::unique_ptr<EventFile> events;
   std::optional<TraceFile> latencies;
   std::optional<TraceFile> waits;
 };
 
-absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options) {
+absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options, const Logger& log) {
   TraceFiles files;
+  if (!options.events.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(files.events, EventFile::Open(options.events, log));
+  }
   if (!options.trace_latency.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(files.latencies,
                               TraceFile::Open(kLatencyFile, options.trace_latency));
@@ -61,7 +66,8 @@ absl::Status CheckSerial(const SerialPort& serial, const MachineConfig& config,
   for (const auto* trace : {&traces.latencies, &traces.waits}) {
     if (*trace) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a trace", (*trace)->path()));
   }
-  return absl::OkStatus();
+  if (traces.events == nullptr) return absl::OkStatus();
+  return serial.CheckIsNot("the file of events", traces.events->path());
 }
 
 // Whether all could be written.
@@ -194,13 +200,14 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   MachineConfig* const config = &machine_options->machine;
   absl::StatusOr<SerialPort> serial = OpenSerial(machine_options->serial);
   if (!serial.ok()) return Finish(serial.status(), sink);
-  absl::StatusOr<TraceFiles> traces = OpenTraces(options);
+  absl::StatusOr<TraceFiles> traces = OpenTraces(options, log);
   if (!traces.ok()) return Finish(traces.status(), sink);
   if (const absl::Status other = CheckSerial(*serial, *config, *traces); !other.ok()) {
     return Finish(other, sink);
   }
   const EndSignals signals;  // what came before has ended the process, with nothing to restore
   config->log = &sink;
+  config->events = traces->events.get();
   config->console = serial->config;
   const bool on_terminal = serial->on_stdio && isatty(STDIN_FILENO);
   const bool is_ours = on_terminal && RawTerminal::IsOurs(STDIN_FILENO);
@@ -228,6 +235,7 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
       signals.Attend([&] { results = EndMachine(*std::move(machine), options); },
                      [&](int another) { signals.Deliver(another); });
   if (!ended.ok()) return Finish(ended, sink);
+  if (traces->events != nullptr) traces->events->Finish();
   signals.Release();  // who does not read what is printed now is not waited for
 
   if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);

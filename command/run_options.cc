@@ -55,7 +55,7 @@ void AddOwnOption(CLI::App& run, RunOptions& options, const RunOption& option) {
 }  // namespace
 
 std::span<const RunOption> OwnRunOptions() {
-  static const std::array<RunOption, 7> kOptions = {{
+  static const std::array<RunOption, 8> kOptions = {{
       {.name = "config",
        .placeholder = "FILE",
        .doc = "read the machine's options from this JSON file; those given here override them, "
@@ -85,6 +85,11 @@ std::span<const RunOption> OwnRunOptions() {
        .doc = "write the newest 262144 waits of each --iothread at the end; with poll=always they "
               "are exact, other policies estimate those that were slept",
        .text = &RunOptions::poll_trace},
+      {.name = "events",
+       .placeholder = "FILE",
+       .doc = "write a line of JSON for each event of the machine's life (started, disk error, "
+              "ended, ...) as it happens; FILE may be a pipe that something reads",
+       .text = &RunOptions::events},
       {.name = "timing",
        .placeholder = "",
        .doc = "print start-up time and resident memory at the end",

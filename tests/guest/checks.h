@@ -36,6 +36,7 @@ void Panic(uint64_t times);
 // disk_checks.cc
 void CheckDisks(uint64_t seed);
 void VerifyDisks(uint64_t seed);
+void CheckErrors(uint64_t reads);
 
 // queue_checks.cc
 void CheckQueues(uint64_t seed, uint64_t queues);

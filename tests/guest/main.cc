@@ -18,6 +18,7 @@
 //   transport=HOW  pci or mmio: keeps from looking for disks on the other
 //   virtio_mmio.device=SIZE@ADDRESS:IRQ  as VMMs append it for each virtio-mmio device
 //   verify-disk=N  checks that the pattern of seed N is on every disk
+//   disk-errors=N  N reads of each disk, one after the other, are all answered with an error
 //   records=1   writes numbered records (record.h) with flushes between them to the first writable
 //               disk until it is full; "durable K" says that all up to K are acknowledged
 //   check-records=1  counts the whole records there; those from 0 to durable=K must be
@@ -73,6 +74,8 @@ void RunChecks(const CommandLine& command_line) {
   if (!command_line.Get("verify-disk").empty()) {
     VerifyDisks(command_line.GetNumber("verify-disk", seed));
   }
+  const uint64_t errors = command_line.GetNumber("disk-errors", 0);
+  if (errors > 0) CheckErrors(errors);
   if (command_line.IsOn("records")) WriteRecords(seed);
   if (command_line.IsOn("check-records")) {
     const bool required = !command_line.Get("durable").empty();

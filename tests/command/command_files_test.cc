@@ -76,7 +76,7 @@ TEST_F(CommandFilesTest, AKeyIsGivenOnce) {
 // Opening one would wait for its reader.
 TEST_F(CommandFilesTest, ATraceIntoAFifoNeedsItsReader) {
   const std::string fifo = MakeFifo("fifo");
-  for (const char* option : {"--trace-latency", "--poll-trace"}) {
+  for (const char* option : {"--trace-latency", "--poll-trace", "--events"}) {
     ExpectRefused({"--disk", "type=null,size=1M", option, fifo},
                   fifo + "': No such device or address; start first what reads it");
   }
@@ -84,6 +84,28 @@ TEST_F(CommandFilesTest, ATraceIntoAFifoNeedsItsReader) {
       testing::Must(open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC), "open"));
   EXPECT_EQ(Run({"--disk", "type=null,size=1M", "--poll-trace", fifo}).status, 0);
   EXPECT_THAT(testing::ReadAvailable(reader.get()), StartsWith("# ringside poll trace"));
+  EXPECT_EQ(Run({"--events", fifo}).status, 0);
+  EXPECT_THAT(testing::ReadAvailable(reader.get()), StartsWith("{\"event\":\"started\""));
+}
+
+TEST_F(CommandFilesTest, EventsAreALineEachUpToTheEnd) {
+  ASSERT_EQ(Run({"--events", Path("events")}, "panics=1 end=reset").status, 3);
+  const std::string events = Content("events");
+  size_t from = 0;
+  for (const char* each : {"{\"event\":\"started\"", "{\"event\":\"console-spoke\"",
+                           "{\"event\":\"panicked\"", "\"detail\":\"reset\",\"count\":1}\n"}) {
+    const size_t at = events.find(each, from);
+    ASSERT_NE(at, std::string::npos) << each << " in " << events;
+    from = at + 1;
+  }
+  EXPECT_EQ(events.back(), '\n');
+  ExpectRefused({"--events", MakeFile("letter", "Dear Sir,\n")},
+                "letter' holds something else, which would be lost");
+  ExpectRefused({"--events", Path("new"), "--serial", "file=" + Path("new")},
+                "is the file of events too");
+  const ProcessResult full = Run({"--events", "/dev/full"});
+  EXPECT_EQ(full.status, 0) << "how the guest ended";
+  EXPECT_THAT(full.errors, HasSubstr("--events cannot write '/dev/full': No space left on device"));
 }
 
 TEST_F(CommandFilesTest, ATraceIsOneRunsAlone) {

@@ -83,22 +83,23 @@ void EventQueue::Repeat(size_t index, int error, std::string_view detail) {
   io_thread_.Post(deliver_);
 }
 
-void EventQueue::End(std::string detail) {
+void EventQueue::End(std::string_view detail) {
   {
     const MutexLock lock(mutex_);
     if (!Listens()) return;
     last_ = Now(EventKind::kEnded);
-    last_->detail = std::move(detail);
+    last_->detail = Printable(detail);
   }
   io_thread_.Post(deliver_);
 }
 
 void EventQueue::AwaitEnd() {
+  bool begun;
   {
     const MutexLock lock(mutex_);
-    if (!begun_) return;
+    begun = begun_;
   }
-  told_last_.Wait();
+  if (begun) told_last_.Wait();
   alarm_.reset();
 }
 

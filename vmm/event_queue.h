@@ -8,8 +8,7 @@
 //
 // Threads: any, a vCPU's and a disk's I/O thread too: nobody waits for the sink, which is called on
 // the I/O thread without any lock, one event per turn. AwaitEnd waits, on any other thread.
-// Ownership: the sink and the I/O thread outlive all calls; who may still Put has ended before the
-// queue goes.
+// Ownership: the sink and the I/O thread outlive AwaitEnd, and the queue all who may call it.
 #pragma once
 
 #include <array>
@@ -50,8 +49,9 @@ class EventQueue {
   // the machine runs, or while it is paused.
   DeviceReports* Of(const std::string& device);
   // The machine is over: kEnded is told behind what has happened so far, and nothing after it.
-  void End(std::string detail);
-  // If it has begun: returns when the sink has had the last event, after End.
+  void End(std::string_view detail);
+  // After End, and before the I/O thread goes: returns when the sink has had the last event, if it
+  // has had any, and is not called any more.
   void AwaitEnd();
 
  private:

@@ -78,10 +78,10 @@ const MachineEnd& Machine::Internals::Wait() {
   if (pauser_ != nullptr) pauser_->AwaitRelease();
   if (devices_ != nullptr) devices_->BeginStop();
   if (power_button_ != nullptr) power_button_->Stop();
-  if (events_ != nullptr) events_->AwaitEnd();
   // Before devices are waited for: the storage of the console's output may hold those on its
   // thread.
   if (console_ != nullptr && !std::exchange(flushed_, true)) FlushConsole();
+  if (events_ != nullptr) events_->AwaitEnd();
   if (devices_ != nullptr) devices_->Stop();
   assigned_.Stop();
   const MutexLock lock(mutex_);

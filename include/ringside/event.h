@@ -43,8 +43,8 @@ struct MachineEvent {
 // console's bytes, the callbacks of BeginPause and the events behind it do, and so does
 // Machine::Wait for the last one: it must not block for long. It may call Stop, Resume, BeginPause,
 // PressPowerButton and ShutDown of the machine, and nothing that waits.
-// The first call comes after Machine::Create has returned or while it returns, the last, which is
-// kEnded, before Machine::Wait or the machine's destructor does.
+// Of a machine that Machine::Create has returned kEnded is the last call, before Machine::Wait or
+// the machine's destructor returns, whether it was started or not.
 // Ownership: the sink is the embedder's and outlives the machine.
 class RINGSIDE_EXPORT EventSink {
  public:

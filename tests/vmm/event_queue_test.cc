@@ -72,6 +72,15 @@ TEST_F(EventQueueTest, TellsInOrderOnItsThreadAndTheEndLast) {
   EXPECT_EQ(events.events().back().detail, "stopped");
 }
 
+TEST_F(EventQueueTest, ADetailOfAnyBytesIsALineOfJson) {
+  RecordingEvents events;
+  const auto queue = Make(&events);
+  queue->End("failure: cannot open '\xff\n'");
+  queue->AwaitEnd();
+  EXPECT_EQ(EventJson(events.events().back())["detail"], "failure: cannot open '\\xff\\x0a'");
+  EXPECT_NO_THROW(EventJson(events.events().back()).dump());
+}
+
 TEST_F(EventQueueTest, BeforeItBeginsNothingIsTold) {
   RecordingEvents events;
   const auto queue = *EventQueue::Create(&events, *io_thread_);

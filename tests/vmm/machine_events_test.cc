@@ -6,6 +6,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "block/block_backend.h"
+#include "ringside/device.h"
 #include "tests/support/block/memory_disk.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/vmm/recording_events.h"
@@ -99,6 +100,9 @@ TEST_F(MachineEventsTest, WhatIsNotAMachineTellsNothing) {
   MachineConfig config = Config("", events_);
   config.kernel = "/dev/null";
   EXPECT_FALSE(Machine::Create(config).ok());
+  config = Config("", events_);  // and one that comes further
+  config.devices = {{.id = "none", .create = [] { return absl::UnavailableError("no device"); }}};
+  EXPECT_EQ(Machine::Create(config).status().code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(events_.events(), IsEmpty());
 }
 
@@ -176,7 +180,9 @@ TEST_F(MachineEventsTest, ASinkMayCallTheMachine) {
 }
 
 TEST_F(MachineEventsTest, TheButtonInterruptsTheGuest) {
-  const auto machine = Begin(Config("button=1", events_));
+  MachineConfig config = Config("disk=1 button=1", events_);  // beside MSI-X
+  config.disks = {{.backend = NullConfig{.size = kMiB}}};
+  const auto machine = Begin(config);
   ASSERT_TRUE(console_.WaitFor("button ready"));
   ASSERT_TRUE(machine->PressPowerButton().ok());
   EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);

@@ -41,17 +41,17 @@ Machine::Internals::~Internals() {
 }
 
 absl::Status Machine::Internals::Start() {
-  events_->Put(EventKind::kStarted);
+  {
+    const MutexLock lock(mutex_);
+    if (!end_.has_value()) power_button_->Begin();
+  }
+  events_->Put(EventKind::kStarted);  // whose sink may press the button
   console_->Start();
   for (const auto& vcpu : vcpus_) {
     if (absl::Status status = vcpu->Start(); !status.ok()) {
       End({EndKind::kFailure, std::string(Message(status))});
       return status;
     }
-  }
-  {
-    const MutexLock lock(mutex_);
-    if (!end_.has_value()) power_button_->Begin();
   }
   return absl::OkStatus();
 }

@@ -72,6 +72,27 @@ TEST_F(EventQueueTest, TellsInOrderOnItsThreadAndTheEndLast) {
   EXPECT_EQ(events.events().back().detail, "stopped");
 }
 
+TEST_F(EventQueueTest, WhatWaitsIsToldInTheOrderInWhichItHappened) {
+  const auto queue = Make(&held_);
+  DeviceReports& disk = *queue->Of("disk0");
+  queue->Put(EventKind::kStarted);
+  entered_.WaitOrAbort();
+  const auto later = [before_ns = MonotonicNs()]() mutable {  // the clock has moved on
+    ASSERT_TRUE(testing::SpinUntil([&] { return MonotonicNs() > before_ns; }));
+    before_ns = MonotonicNs();
+  };
+  queue->Put(EventKind::kPaused);
+  later();
+  disk.RequestFailed(BlockOp::kRead, EIO);
+  later();
+  queue->Put(EventKind::kResumed);
+  go_on_.Notify();
+  End(*queue);
+  EXPECT_THAT(held_.kinds(),
+              ElementsAre(EventKind::kStarted, EventKind::kPaused, EventKind::kDiskError,
+                          EventKind::kResumed, EventKind::kEnded));
+}
+
 TEST_F(EventQueueTest, ADetailOfAnyBytesIsALineOfJson) {
   RecordingEvents events;
   const auto queue = Make(&events);

@@ -77,12 +77,13 @@ const MachineEnd& Machine::Internals::Wait() {
   if (disks_ != nullptr) disks_->EndSoon();
   if (pauser_ != nullptr) pauser_->AwaitRelease();
   if (devices_ != nullptr) devices_->BeginStop();
-  if (power_button_ != nullptr) power_button_->Stop();
   // Before devices are waited for: the storage of the console's output may hold those on its
   // thread.
   if (console_ != nullptr && !std::exchange(flushed_, true)) FlushConsole();
-  if (events_ != nullptr) events_->AwaitEnd();
   if (devices_ != nullptr) devices_->Stop();
+  // These wait for that thread, so what is to be said of its storage has been.
+  if (power_button_ != nullptr) power_button_->Stop();
+  if (events_ != nullptr) events_->AwaitEnd();
   assigned_.Stop();
   const MutexLock lock(mutex_);
   return *end_;

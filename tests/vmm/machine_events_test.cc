@@ -114,6 +114,7 @@ TEST_F(MachineEventsTest, ThousandsOfDiskErrorsAreFewEvents) {
   EXPECT_THAT(console_.Output(), Not(HasSubstr("FAIL")));
   uint64_t counted = 0;
   const std::vector<MachineEvent> errors = events_.Of(EventKind::kDiskError);
+  ASSERT_THAT(errors, Not(IsEmpty()));
   for (const MachineEvent& event : errors) {
     EXPECT_EQ(event.device, "disk0");
     EXPECT_EQ(event.detail, "a read failed: Input/output error");

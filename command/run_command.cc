@@ -134,7 +134,7 @@ void PrintTiming(int64_t start_ns, int64_t first_run_ns, uint64_t resident) {
 // On stderr, as stdout is the guest's console.
 void PrintStatistics(const MachineStatistics& statistics, const std::string& format) {
   const std::string text =
-      format == "json" ? StatisticsJson(statistics) + '\n' : StatisticsTable(statistics);
+      format == "json" ? StatisticsJsonText(statistics) + '\n' : StatisticsTable(statistics);
   std::fputs(text.c_str(), stderr);
 }
 
@@ -171,7 +171,7 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) 
   results.end = machine->Wait();
   results.first_run_ns = machine->first_run_ns();
   results.statistics = machine->Statistics();
-  if (!options.explain.empty()) results.explanations = *machine->internals().Explain();
+  if (!options.explain.empty()) results.explanations = *machine->Explain();
   results.latencies = machine->Latencies();
   results.waits = *machine->internals().Waits();
   return results;

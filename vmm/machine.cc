@@ -73,6 +73,10 @@ MachineStatistics Machine::Statistics() {
   return internals_->Statistics();
 }
 
+absl::StatusOr<std::vector<IoThreadExplanation>> Machine::Explain(absl::Duration patience) const {
+  return internals_->io_threads_->Explain(patience);
+}
+
 std::vector<QueueLatencies> Machine::Latencies() const {
   return internals_->queues_->Latencies();
 }

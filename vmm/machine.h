@@ -63,13 +63,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   Internals& operator=(const Internals&) = delete;
 
   IoThreads& io_threads() { return *io_threads_; }
-  // Why the I/O threads poll, doze or sleep. Also while the machine runs. Waits for a turn of each;
-  // DeadlineExceeded: storage or a server holds one.
-  absl::StatusOr<std::vector<IoThreadExplanation>> Explain(
-      absl::Duration patience = absl::InfiniteDuration()) const {
-    return io_threads_->Explain(patience);
-  }
-  // Of the I/O threads with IoThreadTuning::trace_waits. As Explain.
+  // Of the I/O threads with IoThreadTuning::trace_waits. As Machine::Explain.
   absl::StatusOr<std::vector<IoThreadWaits>> Waits(
       absl::Duration patience = absl::InfiniteDuration()) const {
     return io_threads_->Waits(patience);

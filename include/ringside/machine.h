@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ringside/config.h"
+#include "ringside/explanation.h"
 #include "ringside/export.h"
 #include "ringside/machine_end.h"
 #include "ringside/statistics.h"
@@ -97,6 +98,10 @@ class RINGSIDE_EXPORT Machine {
 
   // Also while it runs. Waits for no storage and no I/O thread, and wakes none.
   MachineStatistics Statistics();
+  // Why the I/O threads poll, doze or sleep. Also while it runs. Waits for a turn of each;
+  // DeadlineExceeded: storage or a server holds one.
+  absl::StatusOr<std::vector<IoThreadExplanation>> Explain(
+      absl::Duration patience = absl::InfiniteDuration()) const;
   // Of the disks and devices with trace_latency, by queue, since they were made. After Wait.
   std::vector<QueueLatencies> Latencies() const;
   // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.

@@ -22,6 +22,7 @@ class Lines final : public ringside::LogSink {
   if (!io_thread.ok()) return io_thread.status();
   (void)machine.MoveQueue("disk0", 0, *io_thread, absl::Seconds(1));
   (void)machine.SetPoll(*io_thread, {.kind = ringside::PollKind::kAlways});
+  (void)machine.Explain(absl::Seconds(1));
   (void)machine.Latencies();
   (void)machine.Pause(absl::Seconds(machine.end_fd()));
   return machine.RemoveIoThread(*io_thread);

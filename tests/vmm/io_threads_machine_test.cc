@@ -276,7 +276,7 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
     return absl::IsDeadlineExceeded(status) &&
            Message(status).find("I/O thread 'a' still waits") != std::string::npos;
   };
-  EXPECT_TRUE(gave_up(internals.Explain(kPatience).status()));
+  EXPECT_TRUE(gave_up(machine->Explain(kPatience).status()));
   EXPECT_TRUE(gave_up(internals.Waits(kPatience).status()));
   EXPECT_TRUE(gave_up(machine->SetPoll("a", {.kind = PollKind::kAlways}, kPatience)));
   EXPECT_TRUE(gave_up(machine->SetPoll("a", {.kind = PollKind::kNever}, kPatience)));
@@ -290,7 +290,7 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   release.Notify();
   ASSERT_TRUE(testing::SpinUntil(
       [&] { return machine->Statistics().devices[0].queues[0].io_thread == "a"; }));
-  const auto explanations = internals.Explain();
+  const auto explanations = machine->Explain();
   ASSERT_TRUE(explanations.ok()) << explanations.status();
   EXPECT_EQ((*explanations)[0].io_thread, "a");
   EXPECT_TRUE(internals.Waits().ok());

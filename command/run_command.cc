@@ -172,7 +172,7 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) 
   results.first_run_ns = machine->first_run_ns();
   results.statistics = machine->Statistics();
   if (!options.explain.empty()) results.explanations = *machine->Explain();
-  results.latencies = machine->Latencies();
+  results.latencies = *machine->Latencies();
   results.waits = *machine->internals().Waits();
   return results;
 }

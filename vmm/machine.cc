@@ -77,8 +77,12 @@ absl::StatusOr<std::vector<IoThreadExplanation>> Machine::Explain(absl::Duration
   return internals_->io_threads_->Explain(patience);
 }
 
-std::vector<QueueLatencies> Machine::Latencies() const {
-  return internals_->queues_->Latencies();
+absl::Status Machine::SetTrace(const std::string& device, bool on, absl::Duration patience) {
+  return internals_->queues_->SetTrace(device, on, patience);
+}
+
+absl::StatusOr<std::vector<QueueLatencies>> Machine::Latencies(absl::Duration patience) const {
+  return internals_->queues_->Latencies(patience);
 }
 
 int64_t Machine::first_run_ns() const {

@@ -102,8 +102,18 @@ class RINGSIDE_EXPORT Machine {
   // DeadlineExceeded: storage or a server holds one.
   absl::StatusOr<std::vector<IoThreadExplanation>> Explain(
       absl::Duration patience = absl::InfiniteDuration()) const;
-  // Of the disks and devices with trace_latency, by queue, since they were made. After Wait.
-  std::vector<QueueLatencies> Latencies() const;
+  // Has the requests of a disk or device be traced, or not, by its id; off at first, but for those
+  // with trace_latency. Also in the middle of I/O: a request that was taken before has no record.
+  // While it is on, each of its queues has 4 MiB of records, which are gone when it is off; the
+  // histograms (QueueStatistics::latencies) go on where they were. It stays over resets, moves and
+  // pauses. Waits for a turn of each of its queues' I/O threads, and for moves. NotFound: names
+  // what there is. DeadlineExceeded: the text says whether it will change.
+  absl::Status SetTrace(const std::string& device, bool on,
+                        absl::Duration patience = absl::InfiniteDuration());
+  // The newest requests of what is traced, by queue. Also while it runs. Waits as SetTrace, and
+  // holds each I/O thread for some 100 us per queue. DeadlineExceeded: ask again later.
+  absl::StatusOr<std::vector<QueueLatencies>> Latencies(
+      absl::Duration patience = absl::InfiniteDuration()) const;
   // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.
   int64_t first_run_ns() const;
   // Whether the guest has sent anything to its console yet. Any thread.

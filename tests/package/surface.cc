@@ -23,7 +23,8 @@ class Lines final : public ringside::LogSink {
   (void)machine.MoveQueue("disk0", 0, *io_thread, absl::Seconds(1));
   (void)machine.SetPoll(*io_thread, {.kind = ringside::PollKind::kAlways});
   (void)machine.Explain(absl::Seconds(1));
-  (void)machine.Latencies();
+  (void)machine.SetTrace("disk0", true, absl::Seconds(1));
+  (void)machine.Latencies(absl::Seconds(1));
   (void)machine.Pause(absl::Seconds(machine.end_fd()));
   return machine.RemoveIoThread(*io_thread);
 }

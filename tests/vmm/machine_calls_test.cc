@@ -285,5 +285,110 @@ TEST_F(MachineCallsTest, WhatACallbackOwnsGoesWithoutLocks) {
   }
 }
 
+// ---- Traces ----
+
+// The records of a device, by queue.
+std::vector<size_t> Records(Machine& machine, const std::string& device) {
+  std::vector<size_t> records;
+  for (const QueueLatencies& queue : *machine.Latencies()) {
+    if (queue.device == device) records.push_back(queue.records.size());
+  }
+  return records;
+}
+
+uint64_t Traced(Machine& machine) {
+  uint64_t count = 0;
+  for (const LatencyHistogram& each : machine.Statistics().disks[0].queues[0].latencies) {
+    count += each.count();
+  }
+  return count;
+}
+
+TEST_F(MachineCallsTest, ATraceIsSwitchedInTheMiddleOfIo) {
+  const auto machine = Begin(WithZeroes());
+  ExpectProgress(*machine);
+  EXPECT_TRUE(machine->Latencies()->empty());
+  EXPECT_TRUE(machine->Statistics().disks[0].queues[0].latencies.empty());
+  ASSERT_EQ(machine->SetTrace("disk0", true), absl::OkStatus());
+  ASSERT_TRUE(testing::SpinUntil([&] { return Traced(*machine) > 100; }));
+  const std::vector<size_t> records = Records(*machine, "disk0");
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_GT(records[0], 100u);
+  ASSERT_EQ(machine->SetTrace("disk0", true), absl::OkStatus());
+  EXPECT_GE(Records(*machine, "disk0")[0], records[0]) << "it was on already";
+  ASSERT_EQ(machine->SetTrace("disk0", false), absl::OkStatus());
+  EXPECT_TRUE(machine->Latencies()->empty());
+  const uint64_t traced = Traced(*machine);
+  EXPECT_GE(traced, records[0]) << "what was counted stays";
+  ExpectProgress(*machine);
+  EXPECT_EQ(Traced(*machine), traced);
+  EXPECT_EQ(machine->SetTrace("zeroes", true), absl::OkStatus());
+  EXPECT_EQ(Records(*machine, "zeroes").size(), 1u);
+  EXPECT_TRUE(absl::IsNotFound(machine->SetTrace("disk1", true)));
+  EXPECT_TRUE(absl::IsNotFound(machine->SetTrace("", true)));
+}
+
+TEST_F(MachineCallsTest, ATraceStaysOnWhereItsDeviceIsMadeAnew) {
+  MachineConfig config = WithZeroes();
+  config.disks[0].trace_latency = true;
+  const auto machine = Begin(config);
+  ASSERT_EQ(machine->SetTrace("disk0", false), absl::OkStatus());
+  ASSERT_EQ(machine->SetTrace("zeroes", true), absl::OkStatus());
+  ASSERT_TRUE(machine->Pause().ok());
+  ASSERT_EQ(machine->internals().RestoreDevices(*machine->internals().SaveDevices()),
+            absl::OkStatus());
+  EXPECT_TRUE(Records(*machine, "disk0").empty());
+  EXPECT_EQ(Records(*machine, "zeroes"), std::vector<size_t>{0});
+  ASSERT_EQ(machine->SetTrace("disk0", true), absl::OkStatus()) << "while it is paused";
+  machine->Resume();
+  EXPECT_TRUE(testing::SpinUntil([&] { return Traced(*machine) > 0; }));
+}
+
+TEST_F(MachineCallsTest, WhoeverSwitchesATraceMayGiveUp) {
+  const auto machine = Begin(WithZeroes());
+  ExpectProgress(*machine);
+  BusyThread busy(ThreadOf(*machine, "a"));
+  ExpectGivenUp(machine->SetTrace("disk0", true, kPatience));
+  ExpectGivenUp(machine->SetTrace("disk0", false, kPatience));
+  ExpectGivenUp(machine->Latencies(kPatience).status());
+  ExpectGivenUp(machine->MoveQueue("disk0", 0, "b", kPatience));
+  busy.ComeBack();
+  EXPECT_TRUE(testing::SpinUntil([&] { return Traced(*machine) > 0; })) << "the first has come";
+}
+
+// ThreadSanitizer watches.
+TEST_F(MachineCallsTest, TracesAreSwitchedWhileQueuesMoveAndDevicesAreMadeAnew) {
+  MachineConfig config =
+      TwoThreads("rw=randrw verify=1 size=1M qd=1,16 runtime=200ms wait=irq queues=2");
+  config.cpus = 2;
+  config.disks[0].queues = 2;
+  const auto machine = Begin(config);
+  std::atomic<int> switches{0};
+  const auto toggle = [&](uint32_t seed) {
+    std::mt19937 random(seed);
+    while (!IsOver(*machine)) {
+      EXPECT_EQ(machine->SetTrace("disk0", random() % 2 == 0), absl::OkStatus());
+      if (random() % 4 == 0) EXPECT_TRUE(machine->Latencies().ok());
+      ++switches;
+    }
+  };
+  std::thread first(toggle, 1), second(toggle, 2);
+  std::thread reader([&] {
+    while (!IsOver(*machine)) Traced(*machine);
+  });
+  std::mt19937 random(3);
+  while (!IsOver(*machine)) {
+    const auto queue = static_cast<uint16_t>(random() % 2);
+    EXPECT_TRUE(machine->MoveQueue("disk0", queue, random() % 2 == 0 ? "a" : "b").ok());
+    if (random() % 16 != 0 || !machine->Pause().ok()) continue;
+    const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
+    if (state.ok()) EXPECT_EQ(machine->internals().RestoreDevices(*state), absl::OkStatus());
+    machine->Resume();
+  }
+  for (std::thread* thread : {&first, &second, &reader}) thread->join();
+  EndWell(*machine);
+  EXPECT_GT(switches.load(), 10);
+}
+
 }  // namespace
 }  // namespace ringside

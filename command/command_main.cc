@@ -196,6 +196,7 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   config->add_flag("--schema", config_options.schema,
                    "a JSON Schema of the file that 'ringside run --config' reads");
   config->add_flag("--markdown", config_options.markdown, "all options, as docs/options.md");
+  config->add_flag("--metrics", config_options.metrics, "all metrics, as docs/metrics.md");
   CLI::App* doctor = app.add_subcommand("doctor", "say whether this host can run guests");
 
   try {

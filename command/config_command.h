@@ -9,6 +9,7 @@ namespace ringside {
 struct ConfigCommandOptions {
   bool schema = false;
   bool markdown = false;
+  bool metrics = false;
 };
 
 // Returns the exit code; what went wrong is in the log.

@@ -13,6 +13,7 @@
 #include "command/end_signals.h"
 #include "command/exit_codes.h"
 #include "command/latency_file.h"
+#include "command/metrics_file.h"
 #include "command/poll_report.h"
 #include "command/run_config.h"
 #include "command/serial_port.h"
@@ -46,6 +47,14 @@ absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options) {
     RINGSIDE_ASSIGN_OR_RETURN(files.waits, TraceFile::Open(kWaitFile, options.poll_trace));
   }
   return files;
+}
+
+// Null: none are wanted.
+absl::StatusOr<std::unique_ptr<MetricsFile>> OpenMetrics(const RunOptions& options,
+                                                         const Logger& log) {
+  if (options.metrics.empty()) return nullptr;
+  RINGSIDE_ASSIGN_OR_RETURN(const absl::Duration interval, MetricsInterval(options));
+  return MetricsFile::Open(options.metrics, interval, log);
 }
 
 // What the guest says is written into none of the files that it runs from.
@@ -166,7 +175,8 @@ struct Results {
   std::vector<IoThreadWaits> waits;
 };
 
-Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) {
+Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options,
+                   MetricsFile* metrics) {
   Results results;
   results.end = machine->Wait();
   results.first_run_ns = machine->first_run_ns();
@@ -174,6 +184,7 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) 
   if (!options.explain.empty()) results.explanations = *machine->Explain();
   results.latencies = *machine->Latencies();
   results.waits = *machine->internals().Waits();
+  if (metrics != nullptr) metrics->End();
   return results;
 }
 
@@ -199,6 +210,8 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   if (const absl::Status other = CheckSerial(*serial, *config, *traces); !other.ok()) {
     return Finish(other, sink);
   }
+  absl::StatusOr<std::unique_ptr<MetricsFile>> metrics_file = OpenMetrics(options, log);
+  if (!metrics_file.ok()) return Finish(metrics_file.status(), sink);
   const EndSignals signals;  // what came before has ended the process, with nothing to restore
   config->log = &sink;
   config->console = serial->config;
@@ -215,6 +228,11 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   std::unique_ptr<RawTerminal> terminal;
   if (is_ours) terminal = RawTerminal::Enter(STDIN_FILENO);
   if (absl::Status status = (*machine)->Start(); !status.ok()) return Finish(status, sink);
+  // It looks at the machine, and so ends before it.
+  const std::unique_ptr<MetricsFile> metrics = *std::move(metrics_file);
+  if (metrics != nullptr) {
+    if (absl::Status status = metrics->Begin(**machine); !status.ok()) return Finish(status, sink);
+  }
   const uint64_t resident = options.timing ? ResidentBeyondGuest() : 0;
 
   if (companion != nullptr) companion->Begin(**machine);
@@ -225,7 +243,7 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   terminal.reset();
   Results results;
   const absl::Status ended =
-      signals.Attend([&] { results = EndMachine(*std::move(machine), options); },
+      signals.Attend([&] { results = EndMachine(*std::move(machine), options, metrics.get()); },
                      [&](int another) { signals.Deliver(another); });
   if (!ended.ok()) return Finish(ended, sink);
   signals.Release();  // who does not read what is printed now is not waited for

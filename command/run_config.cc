@@ -67,6 +67,22 @@ void Trace(const RunOptions& options, MachineConfig& machine) {
 
 }  // namespace
 
+absl::StatusOr<absl::Duration> MetricsInterval(const RunOptions& options) {
+  if (options.metrics_interval.empty()) return absl::Seconds(60);
+  if (options.metrics.empty()) {
+    return BadInput("--metrics-interval %s is about a file, and there is none: give --metrics FILE",
+                    options.metrics_interval);
+  }
+  static const OptionSpec kSpec = {
+      .name = "metrics-interval",
+      .type = {.kind = OptionKind::kTime, .least = 1'000'000'000, .most = 3'600'000'000'000}};
+  const OptionPlace place = {.prefix = "--", .between = " ", .is_text = true};
+  RINGSIDE_ASSIGN_OR_RETURN(const Json value,
+                            ReadValue(kSpec, "ringside run", place, options.metrics_interval));
+  RINGSIDE_RETURN_IF_ERROR(CheckValue(kSpec, "ringside run", place, value));
+  return absl::Nanoseconds(value.get<int64_t>());
+}
+
 absl::StatusOr<MachineOptions> MakeMachineOptions(const RunOptions& options) {
   MachineOptions machine;
   if (!options.config.empty()) RINGSIDE_RETURN_IF_ERROR(ReadConfigFile(options.config, machine));
@@ -78,6 +94,7 @@ absl::StatusOr<MachineOptions> MakeMachineOptions(const RunOptions& options) {
   }
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));
   RINGSIDE_RETURN_IF_ERROR(CheckChoices(options));
+  RINGSIDE_RETURN_IF_ERROR(MetricsInterval(options).status());
   if (options.print_config) return machine;
   RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("trace-latency", options.trace_latency, machine.machine));
   RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("poll-trace", options.poll_trace, machine.machine));

@@ -55,7 +55,7 @@ void AddOwnOption(CLI::App& run, RunOptions& options, const RunOption& option) {
 }  // namespace
 
 std::span<const RunOption> OwnRunOptions() {
-  static const std::array<RunOption, 7> kOptions = {{
+  static const std::array<RunOption, 9> kOptions = {{
       {.name = "config",
        .placeholder = "FILE",
        .doc = "read the machine's options from this JSON file; those given here override them, "
@@ -85,6 +85,15 @@ std::span<const RunOption> OwnRunOptions() {
        .doc = "write the newest 262144 waits of each --iothread at the end; with poll=always they "
               "are exact, other policies estimate those that were slept",
        .text = &RunOptions::poll_trace},
+      {.name = "metrics",
+       .placeholder = "FILE",
+       .doc = "write metrics for Prometheus into this file, as node_exporter's textfile collector "
+              "reads them: at once, each --metrics-interval and at the end",
+       .text = &RunOptions::metrics},
+      {.name = "metrics-interval",
+       .placeholder = "TIME",
+       .doc = "how often, 1s to 1h; default: 60s",
+       .text = &RunOptions::metrics_interval},
       {.name = "timing",
        .placeholder = "",
        .doc = "print start-up time and resident memory at the end",

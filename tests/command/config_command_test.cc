@@ -170,7 +170,7 @@ TEST_F(ConfigCommandTest, WantsToKnowWhatToPrint) {
     const ProcessResult result = Ringside(arguments);
     EXPECT_EQ(result.status, 2);
     EXPECT_EQ(result.errors,
-              "ringside: error: config prints one thing: give --schema or --markdown\n");
+              "ringside: error: config prints one thing: give --schema, --markdown or --metrics\n");
   }
 }
 
@@ -193,6 +193,8 @@ TEST_F(ConfigCommandTest, WhatIsCommittedIsCurrent) {
       << "make it anew: build/release/ringside config --markdown > docs/options.md";
   EXPECT_EQ(Ringside({"config", "--schema"}).output, committed("options.schema.json"))
       << "make it anew: build/release/ringside config --schema > docs/options.schema.json";
+  EXPECT_EQ(Ringside({"config", "--metrics"}).output, committed("metrics.md"))
+      << "make it anew: build/release/ringside config --metrics > docs/metrics.md";
 }
 
 }  // namespace

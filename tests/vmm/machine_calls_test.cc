@@ -367,9 +367,10 @@ TEST_F(MachineCallsTest, TracesAreSwitchedWhileQueuesMoveAndDevicesAreMadeAnew) 
   config.disks[0].queues = 2;
   const auto machine = Begin(config);
   std::atomic<int> switches{0};
+  std::atomic<bool> enough{false};
   const auto toggle = [&](uint32_t seed) {
     std::mt19937 random(seed);
-    while (!IsOver(*machine)) {
+    while (!enough) {
       EXPECT_EQ(machine->SetTrace("disk0", random() % 2 == 0), absl::OkStatus());
       EXPECT_TRUE(random() % 4 != 0 || machine->Latencies().ok());
       ++switches;
@@ -377,10 +378,10 @@ TEST_F(MachineCallsTest, TracesAreSwitchedWhileQueuesMoveAndDevicesAreMadeAnew) 
   };
   std::thread first(toggle, 1), second(toggle, 2);
   std::thread reader([&] {
-    while (!IsOver(*machine)) Traced(*machine);
+    while (!enough) Traced(*machine);
   });
   std::mt19937 random(3);
-  while (!IsOver(*machine)) {
+  for (int round = 0; round < 100 && !IsOver(*machine); ++round) {
     const auto queue = static_cast<uint16_t>(random() % 2);
     EXPECT_TRUE(machine->MoveQueue("disk0", queue, random() % 2 == 0 ? "a" : "b").ok());
     if (random() % 16 != 0 || !machine->Pause().ok()) continue;
@@ -388,6 +389,7 @@ TEST_F(MachineCallsTest, TracesAreSwitchedWhileQueuesMoveAndDevicesAreMadeAnew) 
     EXPECT_TRUE(!state.ok() || machine->internals().RestoreDevices(*state).ok());
     machine->Resume();
   }
+  enough = true;
   for (std::thread* thread : {&first, &second, &reader}) thread->join();
   EndWell(*machine);
   EXPECT_GT(switches.load(), 10);

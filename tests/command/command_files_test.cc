@@ -8,6 +8,7 @@
 
 #include "tests/support/descriptors.h"
 #include "tests/support/vmm/disk_command_fixture.h"
+#include "tests/support/vmm/metrics_parser.h"
 
 namespace ringside {
 namespace {
@@ -109,6 +110,58 @@ TEST_F(CommandFilesTest, APictureReplacesOnlyItsLike) {
   EXPECT_EQ(report(Path("svg")).status, 0);
   EXPECT_EQ(Content("svg"), picture);
   EXPECT_THAT(report(MakeFifo("fifo")).errors, HasSubstr("start first what reads it"));
+}
+
+// ---- Metrics ----
+
+TEST_F(CommandFilesTest, MetricsAreOfTheWholeRun) {
+  const std::string vm1 = Path("vm1.prom");
+  for (int run = 0; run < 2; ++run) {  // the second replaces what the first has left
+    const ProcessResult result =
+        Run({"--disk", "path=" + MakeDisk("disk", 16 * testing::kMiB), "--metrics", vm1,
+             "--trace-latency", Path("trace"), "--metrics-interval", "1s"},
+            "disk=1 end=poweroff");
+    ASSERT_EQ(result.status, 0) << result.errors;
+    EXPECT_EQ(result.errors, "");
+  }
+  const testing::ParsedMetrics metrics = testing::ParseMetrics(Content("vm1.prom"));
+  EXPECT_THAT(metrics.problems, ::testing::IsEmpty());
+  EXPECT_EQ(metrics.Sum("ringside_machine_state", {{"machine", "vm1"}, {"state", "ended"}}), 1);
+  const double requests = metrics.Sum("ringside_requests_total", {{"device", "disk0"}});
+  EXPECT_GT(requests, 0);
+  EXPECT_EQ(metrics.Sum("ringside_request_duration_seconds_count", {{"device", "disk0"}}),
+            requests);
+  EXPECT_GT(metrics.Sum("ringside_process_open_fds"), 3);
+  EXPECT_GT(metrics.Sum("ringside_process_threads"), 1);
+  EXPECT_GT(metrics.Sum("ringside_process_cpu_seconds_total"), 0);
+  EXPECT_GT(metrics.Sum("ringside_process_resident_memory_bytes"), 1 << 20);
+  for (const auto& file : std::filesystem::directory_iterator(Path(""))) {
+    EXPECT_NE(file.path().extension(), ".tmp") << file.path();
+  }
+}
+
+TEST_F(CommandFilesTest, MetricsReplaceOnlyTheirLike) {
+  ExpectRefused({"--metrics", MakeFile("notes", "mine")}, "holds something else");
+  EXPECT_EQ(Content("notes"), "mine");
+  ExpectRefused({"--metrics", MakeFifo("fifo")}, "holds something else");
+  ExpectRefused({"--metrics", Path("nowhere/vm.prom")}, "No such file or directory");
+  ExpectRefused({"--metrics", RINGSIDE_GUEST_ELF}, "holds something else");
+  ExpectRefused({"--metrics", Path("a"), "--metrics-interval", "999ms"}, "1s to 1h");
+  ExpectRefused({"--metrics", Path("a"), "--metrics-interval", "61m"}, "1s to 1h");
+  ExpectRefused({"--metrics-interval", "60s"}, "give --metrics FILE");
+}
+
+// The machine goes on, and says once what is wrong.
+TEST_F(CommandFilesTest, MetricsThatCannotBeWrittenAreNoReasonToStop) {
+  std::filesystem::create_directory(Path("gone"));
+  const ProcessResult result = RunProcess(
+      {"/bin/sh", "-c",
+       std::string(RINGSIDE_COMMAND) + " run --kernel " + RINGSIDE_GUEST_ELF +
+           " --metrics-interval 1s --cmdline 'end=spin' --metrics " + Path("gone/vm.prom") +
+           " & while ! [ -e " + Path("gone/vm.prom") + " ]; do sleep 0.01; done; rm -r " +
+           Path("gone") + "; sleep 2.5; kill $!; wait"});
+  EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("the metrics were not written to '"));
 }
 
 }  // namespace

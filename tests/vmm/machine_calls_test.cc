@@ -1,12 +1,16 @@
 // What embedders may do at the same time as a machine's devices are moved, made anew or ended.
 #include <atomic>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
 #include <thread>
 
+#include "absl/cleanup/cleanup.h"
 #include "block/null_device.h"
 #include "tests/support/races.h"
+#include "tests/support/vmm/metrics_parser.h"
 #include "tests/support/vmm/pausing_machine.h"
+#include "vmm/metrics.h"
 
 namespace ringside {
 namespace {
@@ -393,6 +397,38 @@ TEST_F(MachineCallsTest, TracesAreSwitchedWhileQueuesMoveAndDevicesAreMadeAnew) 
   for (std::thread* thread : {&first, &second, &reader}) thread->join();
   EndWell(*machine);
   EXPECT_GT(switches.load(), 10);
+}
+
+// ---- Metrics ----
+
+TEST_F(MachineCallsTest, MetricsAreOfAMachineThatRuns) {
+  MachineConfig config = WithZeroes();
+  const std::string hostile = "a\"b\\c\n=\xff";
+  std::filesystem::copy_file(image_.path(), hostile);
+  const absl::Cleanup remove = [&] { std::filesystem::remove(hostile); };
+  config.disks.push_back({.backend = FileConfig{.path = hostile}});
+  config.disks.push_back({.backend = NullConfig{.size = kMiB}, .id = "null"});
+  const auto machine = Make(config);
+  const auto is = [&](const char* state) {
+    const testing::ParsedMetrics metrics = testing::ParseMetrics(MetricsText(*machine, "vm"));
+    EXPECT_THAT(metrics.problems, ::testing::IsEmpty());
+    EXPECT_EQ(metrics.Sum("ringside_disk_info"), 3);
+    return metrics.Sum("ringside_machine_state", {{"state", state}}) == 1;
+  };
+  EXPECT_TRUE(is("created"));
+  ASSERT_EQ(machine->Start(), absl::OkStatus());
+  ASSERT_EQ(machine->SetTrace("disk0", true), absl::OkStatus());
+  ASSERT_EQ(machine->SetTrace("zeroes", true), absl::OkStatus());
+  ASSERT_TRUE(testing::SpinUntil([&] { return Traced(*machine) > 100; }));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(is("running"));
+  ASSERT_EQ(machine->Pause(), absl::OkStatus());
+  EXPECT_TRUE(is("paused"));
+  machine->Stop();
+  machine->Wait();
+  EXPECT_TRUE(is("ended"));
+  const testing::ParsedMetrics metrics = testing::ParseMetrics(MetricsText(*machine));
+  EXPECT_EQ(metrics.Sum("ringside_request_duration_seconds_count", {{"device", "disk0"}}),
+            static_cast<double>(Traced(*machine)));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // How long the requests of a queue have taken, from `seen` to `published`
-// (devices/latency_trace.h), by kind and in the buckets of ringside/statistics.h. About a kilobyte,
+// (devices/latency_trace.h), by kind and in the buckets of ringside/statistics.h. 960 bytes,
 // which the queue has whether its requests are traced or not, so that what was counted stays when a
 // trace is switched off.
 //

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "devices/latency_trace.h"
 #include "vmm/poll_settings.h"
 
 namespace ringside {
@@ -15,29 +16,45 @@ Json ArrayOf(const std::vector<Part>& parts, Json (*to_json)(const Part&)) {
   return json;
 }
 
+// Buckets that are not empty; the last has no end.
+Json LatencyJson(const LatencyHistogram& histogram) {
+  Json buckets = Json::array();
+  for (size_t i = 0; i < kLatencyBuckets; ++i) {
+    if (histogram.counts[i] == 0) continue;
+    const bool is_last = i == kLatencyBoundsNs.size();
+    buckets.push_back(
+        {{"to_ns", is_last ? Json() : Json(kLatencyBoundsNs[i])}, {"count", histogram.counts[i]}});
+  }
+  return {{"count", histogram.count()}, {"sum_ns", histogram.sum_ns}, {"buckets", buckets}};
+}
+
 }  // namespace
 
 Json QueueStatisticsJson(const QueueStatistics& queue) {
-  return {{"io_thread", queue.io_thread},
-          {"requests", queue.requests()},
-          {"reads", queue.reads},
-          {"writes", queue.writes},
-          {"flushes", queue.flushes},
-          {"discards", queue.discards},
-          {"other_requests", queue.others},
-          {"bytes_read", queue.bytes_read},
-          {"bytes_written", queue.bytes_written},
-          {"errors", queue.errors},
-          {"kicks", queue.kicks},
-          {"kicks_suppressed", queue.kicks_suppressed()},
-          {"kicks_enabled", queue.kicks_on},
-          {"kicks_disabled", queue.kicks_off},
-          {"batches", queue.batches},
-          {"requests_per_batch", queue.batches == 0 ? 0
-                                                    : static_cast<double>(queue.requests()) /
-                                                          static_cast<double>(queue.batches)},
-          {"interrupts", queue.interrupts},
-          {"interrupts_suppressed", queue.interrupts_suppressed()}};
+  Json json = {{"io_thread", queue.io_thread},
+               {"requests", queue.requests()},
+               {"reads", queue.reads},
+               {"writes", queue.writes},
+               {"flushes", queue.flushes},
+               {"discards", queue.discards},
+               {"other_requests", queue.others},
+               {"bytes_read", queue.bytes_read},
+               {"bytes_written", queue.bytes_written},
+               {"errors", queue.errors},
+               {"kicks", queue.kicks},
+               {"kicks_suppressed", queue.kicks_suppressed()},
+               {"kicks_enabled", queue.kicks_on},
+               {"kicks_disabled", queue.kicks_off},
+               {"batches", queue.batches},
+               {"requests_per_batch", queue.batches == 0 ? 0
+                                                         : static_cast<double>(queue.requests()) /
+                                                               static_cast<double>(queue.batches)},
+               {"interrupts", queue.interrupts},
+               {"interrupts_suppressed", queue.interrupts_suppressed()}};
+  for (const LatencyHistogram& histogram : queue.latencies) {
+    json["latencies"][RequestKindName(histogram.kind)] = LatencyJson(histogram);
+  }
+  return json;
 }
 
 Json DiskStatisticsJson(const DiskStatistics& disk) {

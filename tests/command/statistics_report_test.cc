@@ -70,6 +70,18 @@ TEST(StatisticsReportTest, TheJsonTellsThemToo) {
   EXPECT_EQ(thread["sleep_cpu_ns"], 1900);
 }
 
+TEST(StatisticsReportTest, TheJsonHasTheLatenciesOfWhatWasTraced) {
+  MachineStatistics statistics;
+  LatencyHistogram writes = {.kind = RequestKind::kWrite, .sum_ns = 123};
+  writes.counts[0] = 2;
+  writes.counts.back() = 1;
+  statistics.disks = {{.queues = {{.latencies = {writes}}, {}}}};
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJsonText(statistics));
+  EXPECT_EQ(json["disks"][0]["queues"][0]["latencies"], nlohmann::json::parse(R"({"write":
+      {"count":3,"sum_ns":123,"buckets":[{"to_ns":1000,"count":2},{"to_ns":null,"count":1}]}})"));
+  EXPECT_FALSE(json["disks"][0]["queues"][1].contains("latencies"));
+}
+
 // A counter of a backend needs no word in the reports.
 TEST(StatisticsReportTest, ADiskTellsWhateverItsBackendCounts) {
   MachineStatistics statistics;

@@ -385,7 +385,7 @@ TEST_F(MachineCallsTest, TracesAreSwitchedWhileQueuesMoveAndDevicesAreMadeAnew) 
     while (!enough) Traced(*machine);
   });
   std::mt19937 random(3);
-  for (int round = 0; round < 100 && !IsOver(*machine); ++round) {
+  for (int round = 0; round < 25 && !IsOver(*machine); ++round) {
     const auto queue = static_cast<uint16_t>(random() % 2);
     EXPECT_TRUE(machine->MoveQueue("disk0", queue, random() % 2 == 0 ? "a" : "b").ok());
     if (random() % 16 != 0 || !machine->Pause().ok()) continue;

@@ -32,7 +32,7 @@ MachineStatistics Everything(const std::string& name) {
                        .path = name + "x",
                        .cache = name,
                        .engine = name,
-                       .counters = {{name, 1}, {name, 2}, {"resets", 4}},
+                       .counters = {{name, 1}, {"\x01", 2}, {"\\x01", 4}},
                        .queues = {queue, queue}}};
   statistics.devices = {{.id = "rng", .queues = {{.io_thread = "io"}}}};
   statistics.assigned = {{.id = "vfio0", .address = name, .vectors = 1, .register_exits = 5}};

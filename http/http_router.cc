@@ -43,7 +43,7 @@ void HttpRouteSet::Handle(HttpRequest request, HttpAnswer answer) const {
   const auto path =
       std::ranges::find_if(paths_, [&](const Path& each) { return Fits(each, parts); });
   if (path == paths_.end()) return answer.Send(NotFound(request.path));
-  const std::string_view wanted = request.method == "HEAD" ? "GET" : request.method;
+  const std::string wanted = request.method == "HEAD" ? "GET" : request.method;
   const auto method = std::ranges::find(path->methods, wanted, &Method::name);
   if (method != path->methods.end()) {
     HttpCall call{.request = std::move(request), .captures = {}, .answer = std::move(answer)};

@@ -129,6 +129,7 @@ const HttpFault* HttpConnection::fault() const {
 
 void HttpConnection::Refuse(HttpResponse response, int64_t now_ns) {
   to_head_ = reader_->is_head();
+  lingers_ = true;
   Respond(response, /*keeps_alive=*/false, now_ns);
 }
 
@@ -210,13 +211,13 @@ void HttpConnection::Flush(int64_t now_ns) {
 
 void HttpConnection::EndResponse(int64_t now_ns) {
   follower_ = nullptr;
+  idle_since_ns_ = now_ns;
   if (keeps_alive_) {
     state_ = State::kIdle;
-    idle_since_ns_ = now_ns;
     deadline_ns_ = After(now_ns, limits_.idle);
     return;
   }
-  if (input_ended_) return Close(State::kOver);
+  if (input_ended_ || !lingers_) return Close(State::kOver);
   shutdown(fd(), SHUT_WR);
   state_ = State::kLingering;
   deadline_ns_ = After(now_ns, limits_.linger);

@@ -32,8 +32,11 @@ class HttpConnection {
   int64_t deadline_ns() const { return deadline_ns_; }
   // Nothing is left to do, or nobody to do it for.
   bool is_over() const { return state_ == State::kOver; }
-  // Between two requests, since when; kNever if it is not.
-  int64_t idle_since_ns() const { return state_ == State::kIdle ? idle_since_ns_ : kNever; }
+  // Since when it has had its answer and says nothing, so that it could be ended for another
+  // client; kNever if that is not so.
+  int64_t idle_since_ns() const {
+    return state_ == State::kIdle || state_ == State::kLingering ? idle_since_ns_ : kNever;
+  }
   bool is_following() const { return state_ == State::kFollowing; }
   bool awaits_answer() const { return state_ == State::kAwaiting || state_ == State::kAbandoned; }
 
@@ -61,7 +64,7 @@ class HttpConnection {
     kAbandoned,  // a request is with the handler; its client is gone
     kAnswering,  // a response is being sent
     kFollowing,  // a response that goes on
-    kLingering,  // all is sent, and the client has to close its end
+    kLingering,  // a refusal is sent, and the client has to close its end
     kOver,
   };
 
@@ -91,6 +94,7 @@ class HttpConnection {
   size_t sent_in_time_ = 0;  // since the deadline was set
   // Of the request that is answered, and of its response.
   bool keeps_alive_ = false;
+  bool lingers_ = false;  // the client may still be sending what was refused
   bool to_head_ = false;
   bool is_chunked_ = false;  // as far as its response goes on
   std::shared_ptr<HttpFollower> follower_;

@@ -21,8 +21,8 @@ struct HttpLimits {
   absl::Duration request = absl::Seconds(10);
   // In which a client has to take 16 KiB of its response, or what is left of it.
   absl::Duration response = absl::Seconds(10);
-  // For a client to close its end, once the server has said its last. What it sends then is read
-  // and forgotten: closing a socket with unread data would cut off the response.
+  // For a client that was refused to close its end. What it sends meanwhile is read and forgotten,
+  // so that it can finish sending and then see why.
   absl::Duration linger = absl::Seconds(1);
 };
 

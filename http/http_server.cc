@@ -20,7 +20,7 @@ constexpr int kEventsAtOnce = 32;
 constexpr int kAcceptsAtOnce = 16;
 constexpr size_t kReadAtOnce = 16 << 10;
 // After a connection could not be taken, for want of descriptors most likely: it stays readable.
-constexpr int64_t kAcceptPauseNs = 1'000'000'000;
+constexpr int64_t kAcceptPauseNs = 200'000'000;
 
 }  // namespace
 

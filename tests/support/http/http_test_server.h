@@ -25,8 +25,10 @@ namespace ringside::testing {
 // Connected to the path, without a word.
 class RawClient {
  public:
-  explicit RawClient(const std::string& path)
-      : fd_(Must(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket")) {
+  explicit RawClient(const std::string& path) : RawClient() { Connect(path); }
+  // Not yet connected.
+  RawClient() : fd_(Must(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket")) {}
+  void Connect(const std::string& path) const {
     sockaddr_un address{.sun_family = AF_UNIX};
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     Must(connect(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address),

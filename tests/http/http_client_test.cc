@@ -146,7 +146,9 @@ class ScriptedServer {
           testing::WaitForFd(listener_.fd(), POLLIN);
           const auto client = listener_.Accept();
           if (!client.ok() || !client->has_value()) return;
+          // What is left unread would be a reset.
           testing::WaitForFd((*client)->fd.get(), POLLIN);
+          testing::ReadAvailable((*client)->fd.get());
           script((*client)->fd.get());
         }) {}
   ~ScriptedServer() { thread_.join(); }

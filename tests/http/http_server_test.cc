@@ -1,5 +1,6 @@
 #include "http/http_server.h"
 
+#include <algorithm>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -62,6 +63,183 @@ TEST(HttpServerTest, AnswersWhatComesAtOnceInOrder) {
   client.ReadUntil("GET /x ");
   client.ReadUntil("POST /y abc");
   EXPECT_THAT(client.ReadAll(), EndsWith("GET /last "));
+}
+
+TEST(HttpServerTest, AnswersLater) {
+  TestHandler handler;
+  const TestServer server(handler);
+  RawClient slow(server.path());
+  slow.Send(kLastGet);
+  auto kept = handler.Next();
+  // Others are served meanwhile.
+  RawClient other(server.path());
+  other.Send(kLastGet);
+  auto [request, answer] = handler.Next();
+  Echo(std::move(request), std::move(answer));
+  EXPECT_THAT(other.ReadAll(), EndsWith("GET /last "));
+  kept.second.Send({.status = 202, .body = "later"});
+  EXPECT_THAT(slow.ReadAll(), AllOf(StartsWith("HTTP/1.1 202 Accepted\r\n"), EndsWith("later")));
+}
+
+TEST(HttpServerTest, AnswersComeFromOtherThreads) {
+  TestHandler handler;
+  const TestServer server(handler);
+  constexpr int kClients = 8;
+  constexpr int kRequests = 50;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 2; ++i) {
+    threads.emplace_back([&] {
+      for (int answered = 0; answered < kClients * kRequests / 2; ++answered) {
+        auto [request, answer] = handler.Next();
+        Echo(std::move(request), std::move(answer));
+      }
+    });
+  }
+  for (int i = 0; i < kClients; ++i) {
+    threads.emplace_back([path = server.path(), i] {
+      RawClient client(path);
+      for (int n = 0; n < kRequests; ++n) {
+        const std::string name = std::to_string(i) + "-" + std::to_string(n);
+        client.Send("GET /" + name + " HTTP/1.1\r\nHost: a\r\n\r\n");
+        EXPECT_THAT(client.ReadUntil("GET /" + name + " "), EndsWith("GET /" + name + " "));
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(HttpServerTest, ARequestThatIsDroppedIs500) {
+  TestHandler handler([](const HttpRequest&, const HttpAnswer&) {});
+  const TestServer server(handler);
+  RawClient client(server.path());
+  EXPECT_THAT(client.Ask(kLastGet), StartsWith("HTTP/1.1 500 "));
+}
+
+TEST(HttpServerTest, AnAnswerAfterTheCloseIsDropped) {
+  TestHandler handler;
+  TestServer server(handler);
+  RawClient gone(server.path());
+  gone.Send(kGet);
+  auto first = handler.Next();
+  gone.Close();
+  first.second.Send({.body = "to nobody"});
+  RawClient client(server.path());
+  client.Send(kGet);
+  auto second = handler.Next();
+  server.Stop();
+  EXPECT_TRUE(client.IsClosed());
+  second.second.Send({.body = "too late"});
+}
+
+TEST(HttpServerTest, WhatWasAnsweredBeforeTheEndGoesOut) {
+  TestHandler handler;
+  TestServer server(handler);
+  RawClient client(server.path());
+  client.Send(kGet);
+  auto kept = handler.Next();
+  kept.second.Send({.body = "the last word"});
+  server.Stop();
+  EXPECT_THAT(client.ReadAll(), EndsWith("the last word"));
+}
+
+TEST(HttpServerTest, EndsWhileAnswersCome) {
+  for (int round = 0; round < 20; ++round) {
+    TestHandler handler;
+    TestServer server(handler);
+    std::vector<RawClient> clients;
+    for (int i = 0; i < 4; ++i) clients.emplace_back(server.path()).Send(kGet);
+    std::thread answers([&] {
+      for (int i = 0; i < 4; ++i) handler.Next().second.Send({});
+    });
+    handler.WaitForCount(4);
+    server.Stop();
+    answers.join();
+    for (RawClient& client : clients) EXPECT_TRUE(client.IsClosed());
+  }
+}
+
+// Nothing has a time limit, so nothing wakes it: it is asleep in one and the same call.
+TEST(HttpServerTest, SleepsWhileNothingHappens) {
+  const auto feed = std::make_shared<HttpFeed>(1024);
+  TestHandler handler(
+      [&](const HttpRequest&, HttpAnswer answer) { answer.Follow(feed, "text/plain"); });
+  HttpLimits limits;
+  limits.idle = limits.request = limits.response = absl::Milliseconds(5);
+  const TestServer server(handler, limits);
+  RawClient follower(server.path());
+  follower.Send(kGet);
+  follower.ReadUntil("\r\n\r\n");
+  const pid_t thread = testing::ThreadNamed("http");
+  ASSERT_NE(thread, 0);
+  ASSERT_TRUE(testing::SpinUntil([&] { return testing::IsAsleep(thread); }));
+  const uint64_t before = testing::Switches(thread);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(testing::Switches(thread), before);
+}
+
+TEST(HttpServerTest, FollowersGetWhatManyThreadsPublish) {
+  const auto feed = std::make_shared<HttpFeed>(1 << 20);
+  TestHandler handler(
+      [&](const HttpRequest&, HttpAnswer answer) { answer.Follow(feed, "text/plain"); });
+  const TestServer server(handler);
+  std::vector<RawClient> followers;
+  for (int i = 0; i < 4; ++i) {
+    followers.emplace_back(server.path()).Send(kGet);
+    followers.back().ReadUntil("\r\n\r\n");
+  }
+  std::vector<std::thread> publishers;
+  for (int i = 0; i < 3; ++i) {
+    publishers.emplace_back([&] {
+      for (int n = 0; n < 200; ++n) feed->Publish("x");
+    });
+  }
+  for (std::thread& each : publishers) each.join();
+  feed->End();
+  for (RawClient& follower : followers) {
+    const std::string text = follower.ReadAll();
+    EXPECT_EQ(std::ranges::count(text, 'x'), 600);
+    EXPECT_THAT(text, EndsWith("\r\n0\r\n\r\n"));
+  }
+}
+
+TEST(HttpServerTest, MoreFollowersThanItTakesAreTurnedAway) {
+  const auto feed = std::make_shared<HttpFeed>(1024);
+  TestHandler handler(
+      [&](const HttpRequest&, HttpAnswer answer) { answer.Follow(feed, "text/plain"); });
+  HttpLimits limits;
+  limits.followers = 1;
+  const TestServer server(handler, limits);
+  RawClient first(server.path());
+  first.Send(kGet);
+  first.ReadUntil("\r\n\r\n");
+  RawClient second(server.path());
+  EXPECT_THAT(second.Ask(kLastGet), StartsWith("HTTP/1.1 503 "));
+  first.Close();
+  EXPECT_TRUE(testing::SpinUntil([&] { return !feed->HasFollowers(); }));
+  RawClient third(server.path());
+  third.Send(kGet);
+  EXPECT_THAT(third.ReadUntil("\r\n\r\n"), StartsWith("HTTP/1.1 200 "));
+}
+
+// One that reads nothing is closed when it is behind, and the others have all.
+TEST(HttpServerTest, AFollowerThatReadsNothingHarmsNobody) {
+  const auto feed = std::make_shared<HttpFeed>(64 << 10);
+  TestHandler handler(
+      [&](const HttpRequest&, HttpAnswer answer) { answer.Follow(feed, "text/plain"); });
+  const TestServer server(handler);
+  RawClient lazy(server.path());
+  lazy.Send(kGet);
+  lazy.ReadUntil("\r\n\r\n");
+  RawClient eager(server.path());
+  eager.Send(kGet);
+  eager.ReadUntil("\r\n\r\n");
+  const std::string block(16 << 10, 'x');
+  for (int i = 0; i < 100; ++i) {
+    feed->Publish(block + std::to_string(i) + "!");
+    EXPECT_THAT(eager.ReadUntil("!"), EndsWith(std::to_string(i) + "!"));
+  }
+  EXPECT_LT(lazy.ReadAll().size(), 100 * block.size());
+  EXPECT_TRUE(lazy.IsClosed());
 }
 
 }  // namespace

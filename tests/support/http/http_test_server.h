@@ -3,6 +3,8 @@
 
 #include <condition_variable>
 #include <deque>
+#include <filesystem>
+#include <fstream>
 #include <functional>
 #include <gtest/gtest.h>
 #include <memory>
@@ -109,6 +111,10 @@ class TestHandler final : public HttpHandler {
     kept_.pop_front();
     return next;
   }
+  void WaitForCount(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait_for(lock, absl::ToChronoSeconds(kWaitLimit), [&] { return count_ >= count; });
+  }
   size_t count() {
     const std::lock_guard lock(mutex_);
     return count_;
@@ -147,5 +153,29 @@ class TestServer {
   RecordingLog log_;
   std::unique_ptr<HttpServer> server_;
 };
+
+// A thread of this process, as /proc shows it. 0 if none has the name.
+inline pid_t ThreadNamed(const std::string& name) {
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    std::string found;
+    std::getline(std::ifstream(task.path() / "comm"), found);
+    if (found == name) return std::stoi(task.path().filename());
+  }
+  return 0;
+}
+inline std::string ThreadStatus(pid_t thread, const std::string& field) {
+  std::ifstream status("/proc/self/task/" + std::to_string(thread) + "/status");
+  for (std::string line; std::getline(status, line);) {
+    if (line.starts_with(field + ":")) return line.substr(field.size() + 1);
+  }
+  return "";
+}
+inline bool IsAsleep(pid_t thread) {
+  return ThreadStatus(thread, "State").find('S') != std::string::npos;
+}
+// How often it has been asleep.
+inline uint64_t Switches(pid_t thread) {
+  return std::stoull(ThreadStatus(thread, "voluntary_ctxt_switches"));
+}
 
 }  // namespace ringside::testing

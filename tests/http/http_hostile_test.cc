@@ -1,5 +1,7 @@
 // Clients that mean no good, or are just slow. What they may take up is in docs/threat-model.md.
+#include <array>
 #include <cerrno>
+#include <cstring>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
@@ -270,6 +272,29 @@ TEST(HttpHostileTest, WhoHasEndedItsHalfGetsItsAnswers) {
   half.Send("GET / HT");
   half.EndSending();
   EXPECT_THAT(half.ReadAll(), StartsWith("HTTP/1.1 400 "));
+}
+
+TEST(HttpHostileTest, DescriptorsThatAreSentAreNotTaken) {
+  TestHandler handler;
+  const TestServer server(handler);
+  RawClient client(server.path());
+  const UniqueFd null = testing::DevNull();
+  const std::array<int, 8> fds = {null.get(), null.get(), null.get(), null.get(),
+                                  null.get(), null.get(), null.get(), null.get()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof fds)] = {};
+  std::string text(kLastGet);
+  iovec part{.iov_base = text.data(), .iov_len = text.size()};
+  msghdr message{
+      .msg_iov = &part, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+  cmsghdr* header = CMSG_FIRSTHDR(&message);
+  *header = {.cmsg_len = CMSG_LEN(sizeof fds), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+  std::memcpy(CMSG_DATA(header), &fds, sizeof fds);
+  const size_t before = OpenFiles();
+  ASSERT_GT(sendmsg(client.fd(), &message, MSG_NOSIGNAL), 0);
+  auto [request, answer] = handler.Next();
+  EXPECT_LE(OpenFiles(), before + 1) << "the connection's own";
+  Echo(std::move(request), std::move(answer));
+  EXPECT_THAT(client.ReadAll(), EndsWith("GET /last "));
 }
 
 // Without descriptors a connection stays where it is, and the server tries again without spinning.

@@ -19,8 +19,10 @@ struct HttpField {
 };
 
 struct HttpRequest {
-  std::string method;             // as it was sent: methods are case-sensitive
-  std::string path;               // decoded, without the query; "*" for OPTIONS of the whole server
+  std::string method;  // as it was sent: methods are case-sensitive
+  // Decoded, without the query: begins with '/', has no part "." or "..", and any bytes but control
+  // characters, so it may be no UTF-8. "*" for OPTIONS of the whole server.
+  std::string path;
   std::string query;              // as it was sent, without the '?'; see ParseQuery
   std::vector<HttpField> fields;  // in the order of the message
   std::string body;

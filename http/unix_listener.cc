@@ -21,10 +21,10 @@ constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 // of a process that dies.
 class DirectoryLock {
  public:
-  // Waits for at most half a second, then goes without: a directory may be locked by anybody, and
+  // Waits for at most 0.2 s, then goes without: a directory may be locked by anybody, and
   // one that cannot be listed cannot be locked.
   explicit DirectoryLock(int directory) : directory_(directory) {
-    for (int tries = 50; flock(directory_, LOCK_EX | LOCK_NB) != 0 && tries > 0; --tries) {
+    for (int tries = 20; flock(directory_, LOCK_EX | LOCK_NB) != 0 && tries > 0; --tries) {
       if (errno != EWOULDBLOCK) break;
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }

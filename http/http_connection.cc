@@ -127,13 +127,13 @@ const HttpFault* HttpConnection::fault() const {
   return reader_->fault() ? &reader_->fault() : nullptr;
 }
 
-void HttpConnection::Refuse(HttpResponse response, int64_t now_ns) {
+void HttpConnection::Refuse(const HttpResponse& response, int64_t now_ns) {
   to_head_ = reader_->is_head();
   lingers_ = true;
   Respond(response, /*keeps_alive=*/false, now_ns);
 }
 
-void HttpConnection::Answer(HttpResponse response, int64_t now_ns) {
+void HttpConnection::Answer(const HttpResponse& response, int64_t now_ns) {
   if (state_ == State::kAbandoned) return Close(State::kOver);
   if (state_ != State::kAwaiting) return;
   const bool has_more = !input_ended_ || !input_.empty();

@@ -49,10 +49,10 @@ class HttpConnection {
   // Instead of it: a request that is refused. The caller forms the response and hands it to Refuse.
   const HttpFault* fault() const;
   std::string_view path() const { return reader_->request().path; }  // as far as it was read
-  void Refuse(HttpResponse response, int64_t now_ns);
+  void Refuse(const HttpResponse& response, int64_t now_ns);
 
   // The answer to what it awaits.
-  void Answer(HttpResponse response, int64_t now_ns);
+  void Answer(const HttpResponse& response, int64_t now_ns);
   void Follow(HttpFollowing following, int64_t now_ns);
   void OnFollowerReady(int64_t now_ns);
 

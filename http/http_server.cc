@@ -159,9 +159,8 @@ void HttpServer::HandleMail() {
 }
 
 void HttpServer::Deliver(HttpConnection& connection, HttpMailbox::Mail mail) {
-  if (auto* response = std::get_if<HttpResponse>(&mail.content)) {
-    connection.Answer(std::move(*response), now_ns_);
-    return;
+  if (const auto* response = std::get_if<HttpResponse>(&mail.content)) {
+    return connection.Answer(*response, now_ns_);
   }
   auto* following = std::get_if<HttpFollowing>(&mail.content);
   if (following == nullptr) return connection.OnFollowerReady(now_ns_);
@@ -189,8 +188,8 @@ void HttpServer::Settle(Clients::iterator client) {
     return;
   }
   const uint32_t wanted = connection.wanted_events();
-  if (connection.fd() < 0 || (client->second.is_watched && wanted == client->second.watched))
-    return;
+  if (connection.fd() < 0) return;  // its client is gone
+  if (client->second.is_watched && wanted == client->second.watched) return;
   if (!Watch(connection.fd(), client->first, wanted, !client->second.is_watched).ok()) {
     clients_.erase(client);  // no memory for it: its client sees it closed
     return;

@@ -24,19 +24,19 @@ std::string WriteResponse(const HttpResponse& response, HttpBodyForm form, bool 
   std::string text =
       absl::StrFormat("HTTP/1.1 %d %s\r\n", response.status, ReasonPhrase(response.status));
   AppendField(text, "Date", HttpDate(now));
-  const bool is_whole = form == HttpBodyForm::kWhole || form == HttpBodyForm::kHeadOnly;
-  if (!is_whole || !response.body.empty()) {
+  const bool goes_on = form == HttpBodyForm::kChunked || form == HttpBodyForm::kUntilClose;
+  const bool may_have_body = response.status != 204;  // RFC 9110, section 8.6: nor a length
+  if (goes_on || (may_have_body && !response.body.empty())) {
     AppendField(text, "Content-Type", response.content_type);
   }
-  // RFC 9110, section 8.6: a 204 has none.
-  if (is_whole && response.status != 204) {
+  if (!goes_on && may_have_body) {
     AppendField(text, "Content-Length", absl::StrFormat("%d", response.body.size()));
   }
   if (form == HttpBodyForm::kChunked) AppendField(text, "Transfer-Encoding", "chunked");
   if (!keeps_alive) AppendField(text, "Connection", "close");
   for (const HttpField& field : response.fields) AppendField(text, field.name, field.value);
   text += "\r\n";
-  if (form == HttpBodyForm::kWhole && response.status != 204) text += response.body;
+  if (form == HttpBodyForm::kWhole && may_have_body) text += response.body;
   return text;
 }
 

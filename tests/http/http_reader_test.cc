@@ -285,6 +285,17 @@ TEST(HttpWriterTest, ReadersReadWhatItWrites) {
   EXPECT_EQ(FindField(read.fields, "date")->value, "Thu, 01 Jan 1970 00:00:00 GMT");
 }
 
+TEST(HttpWriterTest, ResponsesWithoutABodyHaveNoLengthOfIt) {
+  const auto write = [](const HttpResponse& response, HttpBodyForm form) {
+    return WriteResponse(response, form, true, absl::UnixEpoch());
+  };
+  const std::string none = write({.status = 204, .body = "x"}, HttpBodyForm::kWhole);
+  EXPECT_THAT(none, ::testing::Not(HasSubstr("Content-")));
+  EXPECT_THAT(none, ::testing::EndsWith("\r\n\r\n"));
+  EXPECT_THAT(write({}, HttpBodyForm::kWhole), HasSubstr("Content-Length: 0\r\n"));
+  EXPECT_THAT(write({.body = "xyz"}, HttpBodyForm::kHeadOnly), HasSubstr("Content-Length: 3\r\n"));
+}
+
 TEST(HttpWriterTest, AValueMakesNoFieldMore) {
   const HttpResponse response = {.fields = {{"X", "y\r\nEvil: 1"}, {"Z", "kept"}}};
   const std::string text = WriteResponse(response, HttpBodyForm::kWhole, true, absl::UnixEpoch());

@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include "http/http_router.h"
 #include "tests/support/http/http_test_server.h"
 
 namespace ringside {
@@ -106,6 +107,19 @@ TEST(HttpServerTest, AnswersComeFromOtherThreads) {
     });
   }
   for (std::thread& thread : threads) thread.join();
+}
+
+// What never becomes a request is refused in the form of the API that its path belongs to.
+TEST(HttpServerTest, ARefusalHasTheFormOfItsPath) {
+  HttpRouter router;
+  router.Group("/other", [](int status, std::string_view reason) {
+    return HttpResponse{.status = status, .body = "fault_message: " + std::string(reason)};
+  });
+  const TestServer server(router);
+  const std::string too_long = " HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n";
+  EXPECT_THAT(RawClient(server.path()).Ask("PUT /other/x" + too_long),
+              HasSubstr("fault_message: "));
+  EXPECT_THAT(RawClient(server.path()).Ask("PUT /x" + too_long), HasSubstr("{\"error\""));
 }
 
 TEST(HttpServerTest, ARequestThatIsDroppedIs500) {

@@ -1,5 +1,7 @@
 #include "http/unix_listener.h"
 
+#include <algorithm>
+#include <atomic>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -130,10 +132,15 @@ TEST(UnixListenerTest, OneOfSeveralGetsAnOldPath) {
     path.copy(address.sun_path, sizeof address.sun_path - 1);
     ASSERT_EQ(bind(gone.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     std::vector<absl::StatusOr<UnixListener>> results;
-    for (int i = 0; i < 4; ++i) results.emplace_back(absl::UnknownError(""));
+    for (int i = 0; i < 3; ++i) results.emplace_back(absl::UnknownError(""));
+    std::atomic<int> waiting = static_cast<int>(results.size());
     std::vector<std::thread> threads;
     for (auto& result : results) {
-      threads.emplace_back([&] { result = UnixListener::Bind(path); });
+      threads.emplace_back([&] {
+        --waiting;
+        testing::SpinUntil([&] { return waiting == 0; });
+        result = UnixListener::Bind(path);
+      });
     }
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(std::ranges::count_if(results, [](const auto& each) { return each.ok(); }), 1);

@@ -26,11 +26,14 @@ class Newest {
 
   // Oldest first.
   std::vector<Record> InOrder() const {
-    const bool full = added_ >= ring_.size();
-    const auto middle = ring_.begin() + static_cast<std::ptrdiff_t>(next_);
-    std::vector<Record> records(full ? middle : ring_.begin(), full ? ring_.end() : middle);
-    if (full) records.insert(records.end(), ring_.begin(), middle);
+    std::vector<Record> records;
+    AppendTo(records);
     return records;
+  }
+  void AppendTo(std::vector<Record>& records) const {
+    const auto middle = ring_.begin() + static_cast<std::ptrdiff_t>(next_);
+    if (added_ >= ring_.size()) records.insert(records.end(), middle, ring_.end());
+    records.insert(records.end(), ring_.begin(), middle);
   }
   // Those that newer ones have taken the place of.
   uint64_t overwritten() const { return added_ > ring_.size() ? added_ - ring_.size() : 0; }

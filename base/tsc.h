@@ -56,4 +56,30 @@ class TscScale {
   double ns_per_tick_ = 0;
 };
 
+// The length of intervals, while they are measured: how fast the counter is becomes known the
+// better the longer it runs.
+class TscRate {
+ public:
+  explicit TscRate(const TscMoment& start) : start_(start), next_ticks_(start.ticks) {}
+
+  // Measures anew if the time since the start has doubled since it did, so some forty times in all.
+  void Refresh(uint64_t now_ticks) {
+    if (now_ticks < next_ticks_) return;
+    const TscMoment now = TscMoment::Now();
+    const uint64_t ticks = now.ticks - start_.ticks;
+    if (ticks == 0) return;
+    ns_per_tick_ = static_cast<double>(now.ns - start_.ns) / static_cast<double>(ticks);
+    next_ticks_ = now.ticks + ticks;
+  }
+  // Of an interval that began after the start. 0 before the first measurement.
+  uint64_t NsOf(uint64_t ticks) const {
+    return static_cast<uint64_t>(static_cast<double>(ticks) * ns_per_tick_);
+  }
+
+ private:
+  const TscMoment start_;
+  uint64_t next_ticks_;
+  double ns_per_tick_ = 0;
+};
+
 }  // namespace ringside

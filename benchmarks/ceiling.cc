@@ -18,13 +18,11 @@
 #include "base/status.h"
 #include "benchmarks/ceiling_device.h"
 #include "command/exit_codes.h"
-#include "command/statistics_report.h"
 #include "vmm/machine.h"
+#include "vmm/statistics_json.h"
 
 namespace ringside {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct Options {
   std::string kernel;
@@ -101,7 +99,7 @@ void PrintReport(CeilingEngine engine, const Disk& disk, const CeilingCounts& co
                      {"io_uring_enters", counts.io_uring_enters},
                      {"cpu_ns", ProcessCpuNs()},
                      {"serving_cpu_ns", counts.cpu_ns},
-                     {"vcpus", Json::parse(StatisticsJson(statistics))["vcpus"]}};
+                     {"vcpus", StatisticsJson(statistics)["vcpus"]}};
   std::fprintf(stderr, "%s\n", line.dump().c_str());
 }
 

@@ -119,9 +119,9 @@ constexpr uint8_t kByteAccess = 1;
 
 constexpr uint16_t kNoVga = 1 << 2;  // 5.2.9.3
 constexpr uint16_t kNoCmosRtc = 1 << 5;
-constexpr uint32_t kWbinvd = 1 << 0;  // 5.2.9, table 5.10
-constexpr uint32_t kNoPowerButton = 1 << 4;
-constexpr uint32_t kNoSleepButton = 1 << 5;
+constexpr uint32_t kWbinvd = 1 << 0;              // 5.2.9, table 5.10
+constexpr uint32_t kNoFixedPowerButton = 1 << 4;  // but a device of the DSDT
+constexpr uint32_t kNoFixedSleepButton = 1 << 5;
 constexpr uint32_t kResetRegisterSupported = 1 << 10;
 constexpr uint32_t kHardwareReduced = 1 << 20;
 
@@ -180,8 +180,8 @@ std::vector<std::byte> MakeFadt(uint64_t dsdt) {
   fadt.header = MakeHeader("FACP", 6);
   fadt.minor_version = 5;
   fadt.boot_architecture = kNoVga | kNoCmosRtc;
-  fadt.flags =
-      kWbinvd | kNoPowerButton | kNoSleepButton | kResetRegisterSupported | kHardwareReduced;
+  fadt.flags = kWbinvd | kNoFixedPowerButton | kNoFixedSleepButton | kResetRegisterSupported |
+               kHardwareReduced;
   fadt.reset_register = IoByte(kResetPort);
   fadt.reset_value = ResetPort::kResetCommand;
   fadt.x_dsdt = dsdt;

@@ -1,5 +1,5 @@
 // ACPI tables of a hardware-reduced machine: how a guest learns of its CPUs, interrupt controllers,
-// PCI configuration window, serial port, and how to power off and reset.
+// PCI configuration window, serial port and power button, and how to power off and reset.
 // Spec: ACPI 6.5 section 5.2; section numbers stand beside each table.
 #pragma once
 

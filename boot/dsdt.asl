@@ -1,4 +1,5 @@
-// What the machine has that cannot find itself: the serial port and the PCI host bridge.
+// What the machine has that cannot find itself: the serial port, the power button, the panic port and
+// the PCI host bridge.
 // Compiled by iasl at build time; addresses as in memory_layout.h (a test compares them).
 DefinitionBlock ("dsdt.aml", "DSDT", 2, "RNGSDE", "RINGSIDE", 1)
 {
@@ -16,6 +17,43 @@ DefinitionBlock ("dsdt.aml", "DSDT", 2, "RNGSDE", "RINGSIDE", 1)
                 IO (Decode16, 0x3F8, 0x3F8, 1, 8)
                 // Not IRQ(): a hardware-reduced machine has no legacy interrupts to override.
                 Interrupt (ResourceConsumer, Edge, ActiveHigh, Exclusive) { 4 }
+            })
+        }
+
+        // A hardware-reduced machine has no fixed button (ACPI 6.5 section 4.8.2.2.1.2).
+        Device (PWRB)
+        {
+            Name (_HID, EisaId ("PNP0C0C"))
+            Name (_UID, 1)
+        }
+
+        // The Generic Event Device (section 5.6.9): its one interrupt means that the button was
+        // pressed. Edge: nothing is left to be acknowledged, and a level that nobody takes back would
+        // be raised for ever.
+        Device (GED0)
+        {
+            Name (_HID, "ACPI0013")
+            Name (_UID, 1)
+            Name (_CRS, ResourceTemplate ()
+            {
+                Interrupt (ResourceConsumer, Edge, ActiveHigh, Exclusive) { 16 }
+            })
+            Method (_EVT, 1, Serialized)
+            {
+                Notify (PWRB, 0x80)
+            }
+        }
+
+        // The port of pvpanic, as QEMU's specification of it has it. It cannot be enumerated by
+        // anything else, and shows in no user interface (section 6.3.7: present, decoding, working).
+        Device (PEVT)
+        {
+            Name (_HID, "QEMU0001")
+            Name (_UID, 1)
+            Name (_STA, 0x0B)
+            Name (_CRS, ResourceTemplate ()
+            {
+                IO (Decode16, 0x505, 0x505, 1, 1)
             })
         }
 

@@ -11,13 +11,16 @@
 #include "base/clock.h"
 #include "base/nearest.h"
 #include "base/printable.h"
+#include "command/completion.h"
 #include "command/config_command.h"
+#include "command/ctl_command.h"
 #include "command/doctor_command.h"
 #include "command/exit_codes.h"
 #include "command/line_writer.h"
 #include "command/option_help.h"
 #include "command/report_command.h"
 #include "command/run_command.h"
+#include "command/standard_output.h"
 
 namespace ringside {
 namespace {
@@ -61,7 +64,17 @@ constexpr char kRunExamples[] =
     "      --poll-trace waits.csv\n"
     "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --print-config > vm.json\n"
-    "  ringside run --config vm.json --memory 2G\n\n";
+    "  ringside run --config vm.json --memory 2G\n"
+    "  ringside run --kernel vmlinuz --disk path=root.img --api-sock vm.sock\n\n";
+
+constexpr char kServeExamples[] =
+    "The options of the machine are those it begins with; clients may replace them (set-config), "
+    "and "
+    "have it start.\n\n"
+    "Examples:\n"
+    "  ringside serve --api-sock vm.sock &\n"
+    "  ringside ctl vm.sock set-config vm.json\n"
+    "  ringside ctl vm.sock start\n\n";
 
 // What is logged, as spdlog has it, for a terminal with colours.
 class LineSink final : public spdlog::sinks::base_sink<std::mutex> {
@@ -129,15 +142,13 @@ void AddReportOptions(CLI::App& report, ReportOptions& options) {
 
 // Every word that could stand where an unknown one was found.
 std::vector<std::string> KnownWords(const CLI::App& app) {
+  const CLI::App* current = &app;
+  while (!current->get_subcommands().empty()) current = current->get_subcommands().front();
   std::vector<std::string> words;
-  const auto parsed = app.get_subcommands();
-  const CLI::App& current = parsed.empty() ? app : *parsed.front();
-  for (const CLI::Option* option : current.get_options()) {
+  for (const CLI::Option* option : current->get_options()) {
     for (const std::string& name : option->get_lnames()) words.push_back("--" + name);
   }
-  if (parsed.empty()) {
-    for (const CLI::App* command : app.get_subcommands({})) words.push_back(command->get_name());
-  }
+  for (const CLI::App* command : current->get_subcommands({})) words.push_back(command->get_name());
   return words;
 }
 
@@ -161,6 +172,22 @@ bool AsksForHelp(int argc, char** argv) {
   return std::any_of(argv, argv + argc, [](const char* word) {
     return std::string_view(word) == "--help" || std::string_view(word) == "-h";
   });
+}
+
+// Whether the first word is one of these.
+bool Names(int argc, char** argv, std::initializer_list<std::string_view> words) {
+  return argc > 1 && std::ranges::find(words, argv[1]) != words.end();
+}
+
+void AddCompletionOptions(CLI::App& completion, std::string& shell) {
+  completion.add_option("SHELL", shell, "bash, or zsh")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh"}))
+      ->type_name("");
+  completion.footer(
+      "Examples:\n"
+      "  source <(ringside completion bash)\n"
+      "  autoload -U bashcompinit && bashcompinit && source <(ringside completion zsh)");
 }
 
 // What is opened next would else become standard input, and be read as the console's.
@@ -188,14 +215,30 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   const bool with_help = AsksForHelp(argc, argv);
   AddRunOptions(*run, options, with_help);
   if (with_help) run->footer(KeysHelp() + kRunExamples + kExitCodes);
+  CLI::App* serve = app.add_subcommand(
+      "serve", "wait for clients of a control socket to configure a machine and boot it");
+  CtlOptions ctl_options;
+  CLI::App* ctl = app.add_subcommand("ctl", "drive a machine over its control socket");
+  CLI::App* completion =
+      app.add_subcommand("completion", "print a script for the shell that completes words");
+  std::string shell;
+  AddCompletionOptions(*completion, shell);
+  // The words of these take longer to set up than a guest does: who does not ask for them does
+  // without.
+  if (Names(argc, argv, {"serve", "completion"})) {
+    AddRunOptions(*serve, options, with_help);
+    if (with_help) serve->footer(KeysHelp() + kServeExamples + kExitCodes);
+  }
+  if (Names(argc, argv, {"ctl", "completion"})) AddCtlOptions(*ctl, ctl_options);
   ReportOptions report_options;
   CLI::App* report = app.add_subcommand("report", "say where disk requests spent their time");
   AddReportOptions(*report, report_options);
-  ConfigCommandOptions config_options;
-  CLI::App* config = app.add_subcommand("config", "print what a configuration can say");
-  config->add_flag("--schema", config_options.schema,
-                   "a JSON Schema of the file that 'ringside run --config' reads");
-  config->add_flag("--markdown", config_options.markdown, "all options, as docs/options.md");
+  CLI::App* config = app.add_subcommand("config", "print what a configuration or a client can say");
+  std::vector<std::string> documents;
+  for (const ConfigDocument& document : ConfigDocuments()) {
+    config->add_flag_callback(
+        document.flag, [&] { documents.emplace_back(document.flag); }, document.doc);
+  }
   CLI::App* doctor = app.add_subcommand("doctor", "say whether this host can run guests");
 
   try {
@@ -207,7 +250,10 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   }
   if (doctor->parsed()) return DoctorCommand();
   if (report->parsed()) return ReportCommand(report_options, log);
-  if (config->parsed()) return ConfigCommand(config_options, log);
+  if (config->parsed()) return ConfigCommand(documents, log);
+  if (ctl->parsed()) return CtlCommand(*ctl, ctl_options, log);
+  if (completion->parsed()) return Finish(WriteToStdout(CompletionScript(app)), log);
+  options.serve = serve->parsed();
   return RunCommand(options, start_ns, log, lines, companion);
 }
 

@@ -1,17 +1,24 @@
-// `ringside config`: what configurations can say, for programs and for documents.
+// `ringside config`: what configurations and clients can say, for programs and for documents.
 #pragma once
+
+#include <span>
+#include <string>
+#include <vector>
 
 #include "base/log.h"
 
 namespace ringside {
 
-// As given on the command line: one of them.
-struct ConfigCommandOptions {
-  bool schema = false;
-  bool markdown = false;
+// Something that it prints.
+struct ConfigDocument {
+  const char* flag;  // "--schema"
+  const char* doc;
+  std::string (*make)();
 };
+std::span<const ConfigDocument> ConfigDocuments();
 
-// Returns the exit code; what went wrong is in the log.
-int ConfigCommand(const ConfigCommandOptions& options, LogSink& log);
+// `flags`: those that were given, which should be one. Returns the exit code; what went wrong is in
+// the log.
+int ConfigCommand(const std::vector<std::string>& flags, LogSink& log);
 
 }  // namespace ringside

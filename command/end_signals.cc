@@ -6,7 +6,6 @@
 #include <thread>
 #include <unistd.h>
 
-#include "base/status.h"
 #include "base/thread.h"
 
 namespace ringside {
@@ -27,15 +26,22 @@ int EndSignals::Take() const {
   return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-absl::Status EndSignals::Attend(const std::function<void()>& work,
-                                const std::function<void(int signal)>& arrived) const {
-  RINGSIDE_ASSIGN_OR_RETURN(const EventFd over, EventFd::Create());
-  RINGSIDE_ASSIGN_OR_RETURN(std::thread watcher,
-                            StartThread("signals", [&] { Watch(over, arrived); }));
+void EndSignals::Attend(const std::function<void()>& work,
+                        const std::function<void(int signal)>& arrived) const {
+  const absl::StatusOr<EventFd> over = EventFd::Create();
+  std::thread watcher;
+  if (over.ok()) {
+    auto started = StartThread("signals", [&] { Watch(*over, arrived); });
+    if (started.ok()) watcher = *std::move(started);
+  }
+  if (!watcher.joinable()) Release();
   work();
-  over.Signal();
-  watcher.join();
-  return absl::OkStatus();
+  if (watcher.joinable()) {
+    over->Signal();
+    watcher.join();
+  } else {
+    pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  }
 }
 
 void EndSignals::Watch(const EventFd& over, const std::function<void(int signal)>& arrived) const {

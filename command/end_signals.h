@@ -9,7 +9,6 @@
 #include <csignal>
 #include <functional>
 
-#include "absl/status/status.h"
 #include "base/fd.h"
 
 namespace ringside {
@@ -23,9 +22,11 @@ class EndSignals {
   // 0: there is none.
   int Take() const;
   // Does `work` on this thread, after whose id KVM names what it shows of a machine in debugfs, and
-  // meanwhile tells `arrived` of each signal, on another.
-  absl::Status Attend(const std::function<void()>& work,
-                      const std::function<void(int signal)>& arrived) const;
+  // meanwhile tells `arrived` of each signal, on another. Where there is neither a descriptor nor a
+  // thread for that, a signal meanwhile does by itself what it did before: a machine ends as it
+  // should, however many descriptors it has.
+  void Attend(const std::function<void()>& work,
+              const std::function<void(int signal)>& arrived) const;
   // From now on they do by themselves what they did before.
   void Release() const;
   // Ends the process as the signal would have by itself.

@@ -32,7 +32,7 @@ void WriteAll(int fd, std::string_view text) {
 }  // namespace
 
 struct LineWriter::State {
-  const int fd;
+  const std::function<void(std::string_view)> write_all;
   const std::function<std::string(uint64_t)> about_dropped;
 
   Mutex mutex;
@@ -64,14 +64,20 @@ struct LineWriter::State {
         lost = std::exchange(dropped, 0);
       }
       if (lost > 0) chunk += about_dropped(lost);  // they came after all that waited
-      WriteAll(fd, chunk);
+      write_all(chunk);
     }
   }
 };
 
 LineWriter::LineWriter(int fd, std::function<std::string(uint64_t)> about_dropped,
                        absl::Duration patience)
-    : patience_(patience), state_(std::make_shared<State>(fd, std::move(about_dropped))) {}
+    : LineWriter([fd](std::string_view text) { WriteAll(fd, text); }, std::move(about_dropped),
+                 patience) {}
+
+LineWriter::LineWriter(std::function<void(std::string_view)> write_all,
+                       std::function<std::string(uint64_t)> about_dropped, absl::Duration patience)
+    : patience_(patience),
+      state_(std::make_shared<State>(std::move(write_all), std::move(about_dropped))) {}
 
 LineWriter::~LineWriter() {
   const bool is_idle = Flush();
@@ -91,7 +97,7 @@ void LineWriter::Write(std::string_view line) {
     auto thread = StartThread("log", [state = state_] { state->Loop(); });
     if (thread.ok()) thread_ = *std::move(thread);
   }
-  if (!thread_.joinable()) return WriteAll(state.fd, line);  // better late than never
+  if (!thread_.joinable()) return state.write_all(line);  // better late than never
   // Once a line is dropped, so are those behind it: none is to seem to follow what it does not.
   if (state.dropped > 0 || state.waiting.size() + line.size() > kMostWaiting) {
     ++state.dropped;

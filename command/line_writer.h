@@ -26,6 +26,11 @@ class LineWriter {
   // `about_dropped` makes the line that says how many were; it runs on the writer's thread.
   LineWriter(int fd, std::function<std::string(uint64_t)> about_dropped,
              absl::Duration patience = kPatience);
+  // The same for what is no plain descriptor: `write_all` gets whole lines on the writer's thread,
+  // and may block. As that thread may be left behind, both functions own what they use.
+  LineWriter(std::function<void(std::string_view)> write_all,
+             std::function<std::string(uint64_t)> about_dropped,
+             absl::Duration patience = kPatience);
   ~LineWriter();
   LineWriter(const LineWriter&) = delete;
   LineWriter& operator=(const LineWriter&) = delete;

@@ -10,7 +10,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 #include "base/printable.h"
-#include "command/poll_settings.h"
+#include "poll/policy.h"
+#include "vmm/explanation_json.h"
+#include "vmm/poll_settings.h"
 
 namespace ringside {
 namespace {
@@ -23,54 +25,21 @@ constexpr std::array kAllReasons = {WaitReason::kPolicy, WaitReason::kGuard, Wai
 constexpr size_t kBarWidth = 50;
 constexpr size_t kMostRows = 24;  // of a histogram on a screen
 
-// A queue and what is known of where its work came from.
-struct Queue {
-  std::string device;  // its id
-  std::string path;
-  size_t index;
-  const QueueStatistics& counts;
-
-  // Of its batches, the share that no kick announced: they were found by polling.
-  double Found() const {
-    if (counts.batches <= counts.kicks) return 0;
-    return 1 - static_cast<double>(counts.kicks) / static_cast<double>(counts.batches);
-  }
-};
-
-std::vector<Queue> QueuesOf(const MachineStatistics& statistics, const std::string& io_thread) {
-  std::vector<Queue> queues;
-  for (const DiskStatistics& disk : statistics.disks) {
-    for (size_t i = 0; i < disk.queues.size(); ++i) {
-      if (disk.queues[i].io_thread != io_thread) continue;
-      queues.push_back(
-          {.device = disk.id, .path = disk.path, .index = i, .counts = disk.queues[i]});
-    }
-  }
-  return queues;
-}
-
-const PollExplanation& ExplanationOf(const IoThreadStatistics& thread,
-                                     const std::vector<IoThreadExplanation>& explanations) {
-  return std::ranges::find(explanations, thread.id, &IoThreadExplanation::io_thread)->poll;
-}
-
 double TotalWeight(const std::vector<Bucket>& histogram) {
   return std::accumulate(histogram.begin(), histogram.end(), 0.0,
                          [](double sum, const Bucket& bucket) { return sum + bucket.weight; });
 }
 
-// ---- Text ----
-
 // Three digits of it.
 std::string Time(int64_t ns) {
-  if (ns == PollPolicy::kForever) return "ever";
+  if (ns == kWaitForever) return "ever";
   absl::Duration unit = absl::Nanoseconds(1);
   for (int64_t left = std::abs(ns); left >= 1000; left /= 10) unit *= 10;
   return absl::FormatDuration(absl::Trunc(absl::Nanoseconds(ns), unit));
 }
 
 std::string PlanText(const WaitPlan& plan) {
-  if (plan.spin_ns == PollPolicy::kForever) return "polls until something comes";
+  if (plan.spin_ns == kWaitForever) return "polls until something comes";
   if (plan.doze_ns == 0 && plan.spin_ns == 0) return "sleeps at once";
   std::vector<std::string> steps;
   if (plan.doze_ns > 0) steps.push_back("dozes for " + Time(plan.doze_ns));
@@ -125,7 +94,7 @@ struct Mark {
 std::vector<Mark> Marks(const WaitPlan& plan) {
   std::vector<Mark> marks;
   if (plan.doze_ns > 0) marks.push_back({plan.doze_ns, "the doze ends"});
-  if (plan.spin_ns > 0 && plan.spin_ns != PollPolicy::kForever) {
+  if (plan.spin_ns > 0 && plan.spin_ns != kWaitForever) {
     marks.push_back({plan.doze_ns + plan.spin_ns, "the polling ends"});
   }
   return marks;
@@ -151,7 +120,7 @@ void AppendHistogram(std::string& text, const WaitExplanation& waiting) {
     absl::StrAppendFormat(&text, "    %8s to %7s %5.1f%% |%s\n", Time(row.from_ns), Time(row.to_ns),
                           100 * row.weight / total, std::string(width, '#'));
   }
-  append_marks(PollPolicy::kForever);
+  append_marks(kWaitForever);
 }
 
 void AppendWaiting(std::string& text, Waiting what, const WaitExplanation& waiting) {
@@ -182,72 +151,11 @@ void AppendThread(std::string& text, const IoThreadStatistics& thread,
   for (const Waiting what : kBothWaitings) AppendWaiting(text, what, explanation.of(what));
 }
 
-void AppendQueue(std::string& text, const Queue& queue) {
+void AppendQueue(std::string& text, const ServedQueue& queue) {
   absl::StrAppendFormat(
       &text, "  queue %d of %s: %d requests in %d batches, %d kicks: %.1f%% found by polling\n",
       queue.index, Printable(queue.path), queue.counts.requests(), queue.counts.batches,
-      queue.counts.kicks, 100 * queue.Found());
-}
-
-// ---- JSON ----
-
-using Json = nlohmann::ordered_json;
-
-Json TimeJson(int64_t ns) {
-  return ns == PollPolicy::kForever ? Json() : Json(ns);
-}
-
-Json PlanJson(const WaitPlan& plan) {
-  return {{"doze_ns", plan.doze_ns}, {"spin_ns", TimeJson(plan.spin_ns)}};
-}
-
-Json WaitingJson(const WaitExplanation& waiting) {
-  Json waits, candidates = Json::array(), histogram = Json::array();
-  for (const WaitReason reason : kAllReasons) {
-    waits[WaitReasonName(reason)] = waiting.waits_by(reason);
-  }
-  for (const WaitExplanation::Candidate& candidate : waiting.candidates) {
-    candidates.push_back({{"name", candidate.name},
-                          {"plan", PlanJson(candidate.plan)},
-                          {"cost_ns", candidate.cost_ns}});
-  }
-  for (const Bucket& bucket : waiting.histogram) {
-    histogram.push_back({{"from_ns", bucket.from_ns},
-                         {"to_ns", TimeJson(bucket.to_ns)},
-                         {"weight", bucket.weight}});
-  }
-  return {{"plan", PlanJson(waiting.plan)},
-          {"waits", waits},
-          {"candidates", candidates},
-          {"regret_ns", waiting.regret_ns},
-          {"regret_budget_ns", waiting.regret_budget_ns},
-          {"histogram", histogram}};
-}
-
-Json QueueJson(const Queue& queue) {
-  return {{"device", queue.device},
-          {"path", queue.path},
-          {"queue", queue.index},
-          {"requests", queue.counts.requests()},
-          {"batches", queue.counts.batches},
-          {"kicks", queue.counts.kicks},
-          {"share_found_by_polling", queue.Found()}};
-}
-
-Json ThreadJson(const IoThreadStatistics& thread, const PollExplanation& explanation) {
-  const SleepCost& cost = explanation.sleep_cost;
-  return {{"id", thread.id},
-          {"poll", PollJson(thread.poll)},
-          {"sleep_cost",
-           {{"cpu_ns", cost.cpu_ns}, {"wake_ns", cost.wake_ns}, {"kick_ns", cost.kick_ns}}},
-          {"spin_hits", thread.spin_hits},
-          {"spin_misses", thread.spins - thread.spin_hits},
-          {"dozes", thread.dozes},
-          {"doze_ends", thread.doze_ends},
-          {"sleeps", thread.sleeps},
-          {"spin_preemptions", thread.preempted},
-          {"idle", WaitingJson(explanation.of(Waiting::kIdle))},
-          {"in_flight", WaitingJson(explanation.of(Waiting::kInFlight))}};
+      queue.counts.kicks, 100 * ShareFoundByPolling(queue.counts));
 }
 
 }  // namespace
@@ -256,25 +164,19 @@ std::string PollReportText(const MachineStatistics& statistics,
                            const std::vector<IoThreadExplanation>& explanations) {
   std::string text;
   for (const IoThreadStatistics& thread : statistics.io_threads) {
-    AppendThread(text, thread, ExplanationOf(thread, explanations));
-    for (const Queue& queue : QueuesOf(statistics, thread.id)) AppendQueue(text, queue);
+    const IoThreadExplanation* explanation = FindExplanation(thread.id, explanations);
+    if (explanation == nullptr) continue;
+    AppendThread(text, thread, explanation->poll);
+    for (const ServedQueue& queue : QueuesServedBy(thread.id, statistics)) AppendQueue(text, queue);
   }
   return text;
 }
 
 std::string PollReportJson(const MachineStatistics& statistics,
                            const std::vector<IoThreadExplanation>& explanations) {
-  Json threads = Json::array();
-  for (const IoThreadStatistics& thread : statistics.io_threads) {
-    Json json = ThreadJson(thread, ExplanationOf(thread, explanations));
-    json["queues"] = Json::array();
-    for (const Queue& queue : QueuesOf(statistics, thread.id)) {
-      json["queues"].push_back(QueueJson(queue));
-    }
-    threads.push_back(json);
-  }
+  const Json json = {{"io_threads", ExplanationsJson(statistics, explanations)}};
   // A path may hold any bytes.
-  return Json{{"io_threads", threads}}.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
 }  // namespace ringside

@@ -5,12 +5,12 @@
 #include <string>
 #include <vector>
 
-#include "poll/io_thread_statistics.h"
+#include "ringside/explanation.h"
 #include "ringside/statistics.h"
 
 namespace ringside {
 
-// `explanations`: of every I/O thread in `statistics`.
+// Of the I/O threads that both know.
 //
 // For people: a paragraph a thread, ending in a line feed.
 std::string PollReportText(const MachineStatistics& statistics,

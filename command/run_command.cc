@@ -10,16 +10,18 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "command/control_socket.h"
 #include "command/end_signals.h"
+#include "command/event_file.h"
 #include "command/exit_codes.h"
-#include "command/latency_file.h"
+#include "command/metrics_file.h"
 #include "command/poll_report.h"
 #include "command/run_config.h"
 #include "command/serial_port.h"
 #include "command/standard_output.h"
 #include "command/statistics_report.h"
 #include "command/terminal.h"
-#include "command/wait_file.h"
+#include "command/trace_files.h"
 #include "vmm/host_probe.h"
 #include "vmm/machine.h"
 
@@ -30,22 +32,12 @@ constexpr uint8_t kDetachKey = 0x1d;  // Ctrl-]
 // A kernel that says nothing for this long may be on a host that interprets ring 0.
 constexpr int kSilenceMs = 5000;
 
-// The files that this run fills at its end: those that are asked for.
-struct TraceFiles {
-  std::optional<TraceFile> latencies;
-  std::optional<TraceFile> waits;
-};
-
-absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options) {
-  TraceFiles files;
-  if (!options.trace_latency.empty()) {
-    RINGSIDE_ASSIGN_OR_RETURN(files.latencies,
-                              TraceFile::Open(kLatencyFile, options.trace_latency));
-  }
-  if (!options.poll_trace.empty()) {
-    RINGSIDE_ASSIGN_OR_RETURN(files.waits, TraceFile::Open(kWaitFile, options.poll_trace));
-  }
-  return files;
+// Null: none are wanted.
+absl::StatusOr<std::unique_ptr<MetricsFile>> OpenMetrics(const RunOptions& options,
+                                                         const Logger& log) {
+  if (options.metrics.empty()) return nullptr;
+  RINGSIDE_ASSIGN_OR_RETURN(const absl::Duration interval, MetricsInterval(options));
+  return MetricsFile::Open(options.metrics, interval, log);
 }
 
 // What the guest says is written into none of the files that it runs from.
@@ -61,24 +53,8 @@ absl::Status CheckSerial(const SerialPort& serial, const MachineConfig& config,
   for (const auto* trace : {&traces.latencies, &traces.waits}) {
     if (*trace) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a trace", (*trace)->path()));
   }
-  return absl::OkStatus();
-}
-
-// Whether all could be written.
-bool WriteTraces(const std::vector<QueueLatencies>& latencies,
-                 const std::vector<IoThreadWaits>& waits, const TraceFiles& files,
-                 const Logger& log) {
-  bool written = true;
-  const auto write = [&](const TraceFile& file, const std::function<void(std::ostream&)>& fill) {
-    const absl::Status status = file.Write(fill);
-    if (!status.ok()) log.Log(Severity::kError, "%s", Message(status));
-    written &= status.ok();
-  };
-  if (files.latencies) {
-    write(*files.latencies, [&](std::ostream& file) { WriteLatencies(latencies, file); });
-  }
-  if (files.waits) write(*files.waits, [&](std::ostream& file) { WriteWaits(waits, file); });
-  return written;
+  if (traces.events == nullptr) return absl::OkStatus();
+  return serial.CheckIsNot("the file of events", traces.events->path());
 }
 
 void WarnIfRing0IsInterpreted(const Logger& log) {
@@ -134,7 +110,7 @@ void PrintTiming(int64_t start_ns, int64_t first_run_ns, uint64_t resident) {
 // On stderr, as stdout is the guest's console.
 void PrintStatistics(const MachineStatistics& statistics, const std::string& format) {
   const std::string text =
-      format == "json" ? StatisticsJson(statistics) + '\n' : StatisticsTable(statistics);
+      format == "json" ? StatisticsJsonText(statistics) + '\n' : StatisticsTable(statistics);
   std::fputs(text.c_str(), stderr);
 }
 
@@ -146,14 +122,111 @@ void PrintExplanations(const MachineStatistics& statistics,
   std::fputs(text.c_str(), stderr);
 }
 
+// A guest, and what the command has opened for it. What stands first goes last.
+struct Guest {
+  SerialPort serial;
+  bool on_our_terminal = false;
+  std::unique_ptr<Machine> machine;
+  std::unique_ptr<RawTerminal> terminal;
+};
+
+// What a run has beside its machine.
+struct Surroundings {
+  const TraceFiles& traces;
+  const EndSignals& signals;
+  LogSink& log;
+  ControlSocket* socket;  // null: none is asked for
+};
+
+absl::StatusOr<Guest> MakeGuest(MachineOptions options, const Surroundings& around) {
+  Guest guest;
+  MachineConfig& config = options.machine;
+  RINGSIDE_ASSIGN_OR_RETURN(guest.serial, OpenSerial(options.serial));
+  RINGSIDE_RETURN_IF_ERROR(CheckSerial(guest.serial, config, around.traces));
+  config.log = &around.log;
+  config.events = around.traces.events.get();
+  if (around.socket != nullptr) {
+    around.socket->control().PassOn(config.events);
+    config.events = &around.socket->control();
+  }
+  config.console = guest.serial.config;
+  const bool on_terminal = guest.serial.on_stdio && isatty(STDIN_FILENO) != 0;
+  guest.on_our_terminal = on_terminal && RawTerminal::IsOurs(STDIN_FILENO);
+  if (on_terminal) {
+    if (!guest.on_our_terminal) config.console.input_fd = -1;  // in the background
+    config.console.detach_key = kDetachKey;
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(guest.machine, Machine::Create(config));
+  return guest;
+}
+
 // To open a slow server may take a while: a signal ends it and the process, whose terminal and
 // files are as they were.
-absl::StatusOr<std::unique_ptr<Machine>> CreateMachine(const MachineConfig& config,
-                                                       const EndSignals& signals) {
-  absl::StatusOr<std::unique_ptr<Machine>> machine;
-  RINGSIDE_RETURN_IF_ERROR(signals.Attend([&] { machine = Machine::Create(config); },
-                                          [&](int signal) { signals.Deliver(signal); }));
-  return machine;
+absl::StatusOr<Guest> MakeGuestUnlessSignalled(const MachineOptions& options,
+                                               const Surroundings& around) {
+  const auto deliver = [&around](int signal) {
+    if (around.socket != nullptr) around.socket->End();
+    around.signals.Deliver(signal);
+  };
+  absl::StatusOr<Guest> guest;
+  around.signals.Attend([&] { guest = MakeGuest(options, around); }, deliver);
+  return guest;
+}
+
+absl::Status StartGuest(Guest& guest) {
+  RINGSIDE_RETURN_IF_ERROR(guest.serial.Begin());
+  if (guest.on_our_terminal) guest.terminal = RawTerminal::Enter(STDIN_FILENO);
+  return guest.machine->Start();
+}
+
+// `ringside run`: clients are served last, so that the guest does not wait for that; but no guest
+// begins whose socket cannot be made.
+absl::StatusOr<Guest> Run(const MachineOptions& options, const Surroundings& around) {
+  if (around.socket != nullptr) RINGSIDE_RETURN_IF_ERROR(around.socket->Bind());
+  RINGSIDE_ASSIGN_OR_RETURN(Guest guest, MakeGuestUnlessSignalled(options, around));
+  RINGSIDE_RETURN_IF_ERROR(StartGuest(guest));
+  if (around.socket != nullptr) {
+    around.socket->control().Started(*guest.machine);
+    RINGSIDE_RETURN_IF_ERROR(around.socket->Serve());
+  }
+  return guest;
+}
+
+// `ringside serve`: clients have the machine made, until one could be. Null: they want none.
+absl::StatusOr<Guest> Serve(const RunOptions& options, const Surroundings& around) {
+  MachineControl& control = around.socket->control();
+  RINGSIDE_RETURN_IF_ERROR(around.socket->Bind());
+  RINGSIDE_RETURN_IF_ERROR(around.socket->Serve());
+  std::array<pollfd, 3> fds = {pollfd{control.start_fd(), POLLIN, 0},
+                               pollfd{control.stop_fd(), POLLIN, 0},
+                               pollfd{around.signals.fd(), POLLIN, 0}};
+  while (true) {
+    poll(fds.data(), fds.size(), -1);
+    if (const int signal = around.signals.Take(); signal != 0) {
+      around.socket->End();
+      around.signals.Deliver(signal);
+    }
+    if ((fds[1].revents & POLLIN) != 0) return Guest();
+    std::optional<MachineOptions> wanted = control.TakeStart();
+    if (!wanted) continue;
+    absl::StatusOr<Guest> guest = Guest();
+    if (const absl::Status lacks = CompleteOptions(options, *wanted); !lacks.ok()) {
+      guest = lacks;
+    } else {
+      guest = MakeGuestUnlessSignalled(*wanted, around);
+    }
+    if (!guest.ok()) {
+      control.NotStarted(guest.status());
+      continue;
+    }
+    absl::Status started = StartGuest(*guest);
+    if (!started.ok()) {
+      control.NotStarted(started);
+      return started;
+    }
+    control.Started(*guest->machine);
+    return guest;
+  }
 }
 
 // What is left of a run.
@@ -166,15 +239,28 @@ struct Results {
   std::vector<IoThreadWaits> waits;
 };
 
-Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options) {
+Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options,
+                   ControlSocket* socket, MetricsFile* metrics) {
   Results results;
   results.end = machine->Wait();
+  // Clients may ask until now; what they have asked for is over with the machine.
+  if (socket != nullptr) socket->End();
   results.first_run_ns = machine->first_run_ns();
   results.statistics = machine->Statistics();
-  if (!options.explain.empty()) results.explanations = *machine->internals().Explain();
-  results.latencies = machine->Latencies();
+  if (!options.explain.empty()) results.explanations = *machine->Explain();
+  results.latencies = *machine->Latencies();
   results.waits = *machine->internals().Waits();
+  if (metrics != nullptr) metrics->End();
   return results;
+}
+
+// Null: none is asked for.
+absl::StatusOr<std::unique_ptr<ControlSocket>> OpenSocket(const RunOptions& options,
+                                                          const MachineOptions& machine,
+                                                          LogSink& log) {
+  if (!options.api_sock.empty()) return ControlSocket::Create(options.api_sock, machine, log);
+  if (!options.serve) return nullptr;
+  return BadInput("serve waits for clients: give --api-sock PATH");
 }
 
 int PrintConfig(const MachineOptions& options, LogSink& log) {
@@ -191,43 +277,46 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   absl::StatusOr<MachineOptions> machine_options = MakeMachineOptions(options);
   if (!machine_options.ok()) return Finish(machine_options.status(), sink);
   if (options.print_config) return PrintConfig(*machine_options, sink);
-  MachineConfig* const config = &machine_options->machine;
-  absl::StatusOr<SerialPort> serial = OpenSerial(machine_options->serial);
-  if (!serial.ok()) return Finish(serial.status(), sink);
-  absl::StatusOr<TraceFiles> traces = OpenTraces(options);
+  absl::StatusOr<TraceFiles> traces = OpenTraces(options, log);
   if (!traces.ok()) return Finish(traces.status(), sink);
-  if (const absl::Status other = CheckSerial(*serial, *config, *traces); !other.ok()) {
-    return Finish(other, sink);
-  }
+  absl::StatusOr<std::unique_ptr<ControlSocket>> socket =
+      OpenSocket(options, *machine_options, sink);
+  if (!socket.ok()) return Finish(socket.status(), sink);
+  absl::StatusOr<std::unique_ptr<MetricsFile>> metrics_file = OpenMetrics(options, log);
+  if (!metrics_file.ok()) return Finish(metrics_file.status(), sink);
   const EndSignals signals;  // what came before has ended the process, with nothing to restore
-  config->log = &sink;
-  config->console = serial->config;
-  const bool on_terminal = serial->on_stdio && isatty(STDIN_FILENO);
-  const bool is_ours = on_terminal && RawTerminal::IsOurs(STDIN_FILENO);
-  if (on_terminal) {
-    if (!is_ours) config->console.input_fd = -1;  // in the background
-    config->console.detach_key = kDetachKey;
-  }
+  const Surroundings around = {*traces, signals, sink, socket->get()};
 
-  absl::StatusOr<std::unique_ptr<Machine>> machine = CreateMachine(*config, signals);
-  if (!machine.ok()) return Finish(machine.status(), sink);
-  if (const absl::Status begun = serial->Begin(); !begun.ok()) return Finish(begun, sink);
-  std::unique_ptr<RawTerminal> terminal;
-  if (is_ours) terminal = RawTerminal::Enter(STDIN_FILENO);
-  if (absl::Status status = (*machine)->Start(); !status.ok()) return Finish(status, sink);
+  absl::StatusOr<Guest> guest =
+      options.serve ? Serve(options, around) : Run(*machine_options, around);
+  if (!guest.ok()) return Finish(guest.status(), sink);
+  if (guest->machine == nullptr) return kExitOk;
+  // These look at the machine, and so end before it.
+  const std::unique_ptr<ControlSocket> clients = *std::move(socket);
+  const std::unique_ptr<MetricsFile> metrics = *std::move(metrics_file);
+  if (metrics != nullptr) {
+    if (absl::Status status = metrics->Begin(*guest->machine); !status.ok()) {
+      guest->machine->Stop();
+      // Its last event goes to the socket's control, which goes before the guest does.
+      EndMachine(std::move(guest->machine), options, clients.get(), nullptr);
+      return Finish(status, sink);
+    }
+  }
   const uint64_t resident = options.timing ? ResidentBeyondGuest() : 0;
 
-  if (companion != nullptr) companion->Begin(**machine);
-  const int signal = WaitForEnd(**machine, signals, log);
-  if (signal != 0) (*machine)->Stop();
+  if (companion != nullptr) companion->Begin(*guest->machine);
+  const int signal = WaitForEnd(*guest->machine, signals, log);
+  if (signal != 0) guest->machine->Stop();
   if (companion != nullptr) companion->End();
   // The machine's end may take as long as its storage does.
-  terminal.reset();
+  guest->terminal.reset();
   Results results;
-  const absl::Status ended =
-      signals.Attend([&] { results = EndMachine(*std::move(machine), options); },
-                     [&](int another) { signals.Deliver(another); });
-  if (!ended.ok()) return Finish(ended, sink);
+  signals.Attend(
+      [&] {
+        results = EndMachine(std::move(guest->machine), options, clients.get(), metrics.get());
+      },
+      [&](int another) { signals.Deliver(another); });
+  if (traces->events != nullptr) traces->events->Finish();
   signals.Release();  // who does not read what is printed now is not waited for
 
   if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);

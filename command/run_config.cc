@@ -11,20 +11,14 @@
 namespace ringside {
 namespace {
 
-// Up to a byte more than a configuration may have.
-absl::StatusOr<std::string> ReadConfig(const std::string& path) {
-  const auto fail = [&path](int error) {
-    return BadInput("%s",
-                    Message(ErrnoError(error, absl::StrFormat("--config cannot read '%s'", path))));
-  };
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd.valid()) return fail(errno);
+// Up to a byte more than a configuration may have; nothing, and errno, if it cannot be read.
+std::optional<std::string> ReadFrom(int fd) {
   std::string text(kMostConfigBytes + 1, '\0');
   size_t size = 0;
   while (size < text.size()) {
-    const ssize_t got = read(fd.get(), text.data() + size, text.size() - size);
+    const ssize_t got = read(fd, text.data() + size, text.size() - size);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return fail(errno);
+    if (got < 0) return std::nullopt;
     if (got == 0) break;
     size += static_cast<size_t>(got);
   }
@@ -33,7 +27,7 @@ absl::StatusOr<std::string> ReadConfig(const std::string& path) {
 }
 
 absl::Status ReadConfigFile(const std::string& path, MachineOptions& machine) {
-  RINGSIDE_ASSIGN_OR_RETURN(const std::string text, ReadConfig(path));
+  RINGSIDE_ASSIGN_OR_RETURN(const std::string text, ReadConfigText("--config", path));
   const absl::StatusOr<Json> json = ParseConfigJson(text);
   absl::Status status = json.ok() ? ReadOptions(*json, machine) : json.status();
   if (status.ok()) return status;
@@ -67,23 +61,58 @@ void Trace(const RunOptions& options, MachineConfig& machine) {
 
 }  // namespace
 
+absl::StatusOr<std::string> ReadConfigText(const char* option, const std::string& path) {
+  const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::optional<std::string> text;
+  if (file.valid()) text = ReadFrom(file.get());
+  if (text) return *std::move(text);
+  return BadInput("%s",
+                  Message(ErrnoError(errno, absl::StrFormat("%s cannot read '%s'", option, path))));
+}
+
+absl::StatusOr<absl::Duration> MetricsInterval(const RunOptions& options) {
+  if (options.metrics_interval.empty()) return absl::Seconds(60);
+  if (options.metrics.empty()) {
+    return BadInput("--metrics-interval %s is about a file, and there is none: give --metrics FILE",
+                    options.metrics_interval);
+  }
+  static const OptionSpec kSpec = {
+      .name = "metrics-interval",
+      .type = {.kind = OptionKind::kTime, .least = 1'000'000'000, .most = 3'600'000'000'000}};
+  const OptionPlace place = {.prefix = "--", .between = " ", .is_text = true};
+  RINGSIDE_ASSIGN_OR_RETURN(const Json value,
+                            ReadValue(kSpec, "ringside run", place, options.metrics_interval));
+  RINGSIDE_RETURN_IF_ERROR(CheckValue(kSpec, "ringside run", place, value));
+  return absl::Nanoseconds(value.get<int64_t>());
+}
+
 absl::StatusOr<MachineOptions> MakeMachineOptions(const RunOptions& options) {
   MachineOptions machine;
   if (!options.config.empty()) RINGSIDE_RETURN_IF_ERROR(ReadConfigFile(options.config, machine));
   for (const auto& [flag, texts] : options.machine) {
     if (!texts.empty()) RINGSIDE_RETURN_IF_ERROR(SetOption(flag, texts, machine));
   }
-  if (machine.machine.kernel.empty()) {
+  if (machine.machine.kernel.empty() && !options.serve) {
     return BadInput("no kernel is given: give --kernel FILE, or a \"kernel\" in --config's file");
   }
-  RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));
   RINGSIDE_RETURN_IF_ERROR(CheckChoices(options));
-  if (options.print_config) return machine;
+  RINGSIDE_RETURN_IF_ERROR(MetricsInterval(options).status());
+  if (options.serve) return machine;
+  RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));
+  if (!options.print_config) RINGSIDE_RETURN_IF_ERROR(CompleteOptions(options, machine));
+  return machine;
+}
+
+absl::Status CompleteOptions(const RunOptions& options, MachineOptions& machine) {
+  if (machine.machine.kernel.empty()) {
+    return absl::FailedPreconditionError("no kernel is configured: call set-config with one");
+  }
+  RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));
   RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("trace-latency", options.trace_latency, machine.machine));
   RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("poll-trace", options.poll_trace, machine.machine));
   RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("explain", options.explain, machine.machine));
   Trace(options, machine.machine);
-  return machine;
+  return absl::OkStatus();
 }
 
 }  // namespace ringside

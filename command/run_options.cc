@@ -55,7 +55,7 @@ void AddOwnOption(CLI::App& run, RunOptions& options, const RunOption& option) {
 }  // namespace
 
 std::span<const RunOption> OwnRunOptions() {
-  static const std::array<RunOption, 7> kOptions = {{
+  static const std::array<RunOption, 11> kOptions = {{
       {.name = "config",
        .placeholder = "FILE",
        .doc = "read the machine's options from this JSON file; those given here override them, "
@@ -65,6 +65,12 @@ std::span<const RunOption> OwnRunOptions() {
        .placeholder = "",
        .doc = "print the machine's options as JSON for --config, and run nothing",
        .is_on = &RunOptions::print_config},
+      {.name = "api-sock",
+       .placeholder = "PATH",
+       .doc =
+           "make this Unix socket, over which 'ringside ctl' and other clients drive the machine "
+           "(docs/control.md)",
+       .text = &RunOptions::api_sock},
       {.name = "stats",
        .placeholder = "[FORMAT]",
        .choices = {"table", "json"},
@@ -85,6 +91,20 @@ std::span<const RunOption> OwnRunOptions() {
        .doc = "write the newest 262144 waits of each --iothread at the end; with poll=always they "
               "are exact, other policies estimate those that were slept",
        .text = &RunOptions::poll_trace},
+      {.name = "metrics",
+       .placeholder = "FILE",
+       .doc = "write metrics for Prometheus into this file, as node_exporter's textfile collector "
+              "reads them: at once, each --metrics-interval and at the end",
+       .text = &RunOptions::metrics},
+      {.name = "metrics-interval",
+       .placeholder = "TIME",
+       .doc = "how often, 1s to 1h; default: 60s",
+       .text = &RunOptions::metrics_interval},
+      {.name = "events",
+       .placeholder = "FILE",
+       .doc = "write a line of JSON for each event of the machine's life (started, disk error, "
+              "ended, ...) as it happens; FILE may be a pipe that something reads",
+       .text = &RunOptions::events},
       {.name = "timing",
        .placeholder = "",
        .doc = "print start-up time and resident memory at the end",

@@ -18,11 +18,16 @@ struct RunOptions {
   std::map<std::string, std::vector<std::string>> machine;  // by flag, "disk"
   std::string config;                                       // a file; empty: none
   bool print_config = false;
-  std::string stats;          // empty, table or json
-  std::string explain;        // empty, text or json
-  std::string trace_latency;  // a file; empty: no trace
-  std::string poll_trace;     // likewise
+  std::string stats;             // empty, table or json
+  std::string explain;           // empty, text or json
+  std::string trace_latency;     // a file; empty: no trace
+  std::string poll_trace;        // likewise
+  std::string events;            // likewise
+  std::string metrics;           // a file; empty: none
+  std::string metrics_interval;  // empty: kMetricsInterval
   bool timing = false;
+  std::string api_sock;  // a path; empty: no control socket
+  bool serve = false;    // the command is `serve`: clients have the machine started
 };
 
 // One of the command's own: a switch without a value, or a text.

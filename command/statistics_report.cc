@@ -6,12 +6,11 @@
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
 #include "base/size.h"
-#include "command/poll_settings.h"
+#include "vmm/poll_settings.h"
+#include "vmm/statistics_json.h"
 
 namespace ringside {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 void AppendQueue(std::string& table, const std::string& name, const QueueStatistics& queue) {
   absl::StrAppendFormat(
@@ -30,35 +29,6 @@ std::string Settings(const IoThreadStatistics& thread) {
   return text;
 }
 
-Json QueueJson(const QueueStatistics& queue) {
-  return {{"io_thread", queue.io_thread},
-          {"requests", queue.requests()},
-          {"reads", queue.reads},
-          {"writes", queue.writes},
-          {"flushes", queue.flushes},
-          {"discards", queue.discards},
-          {"other_requests", queue.others},
-          {"bytes_read", queue.bytes_read},
-          {"bytes_written", queue.bytes_written},
-          {"errors", queue.errors},
-          {"kicks", queue.kicks},
-          {"kicks_suppressed", queue.kicks_suppressed()},
-          {"kicks_enabled", queue.kicks_on},
-          {"kicks_disabled", queue.kicks_off},
-          {"batches", queue.batches},
-          {"requests_per_batch", queue.batches == 0 ? 0
-                                                    : static_cast<double>(queue.requests()) /
-                                                          static_cast<double>(queue.batches)},
-          {"interrupts", queue.interrupts},
-          {"interrupts_suppressed", queue.interrupts_suppressed()}};
-}
-
-Json QueuesJson(const std::vector<QueueStatistics>& queues) {
-  Json json = Json::array();
-  for (const QueueStatistics& queue : queues) json.push_back(QueueJson(queue));
-  return json;
-}
-
 // What happened below the queues: what is not nothing.
 void AppendBackend(std::string& table, const DiskStatistics& disk) {
   absl::StrAppendFormat(&table, "disk %s: cache=%s aio=%s", Printable(disk.path), disk.cache,
@@ -70,13 +40,6 @@ void AppendBackend(std::string& table, const DiskStatistics& disk) {
     absl::StrAppendFormat(&table, ", %d %s", counter.value, words);
   }
   table += '\n';
-}
-
-Json DiskJson(const DiskStatistics& disk) {
-  Json counters = Json::object();
-  for (const BlockCounter& counter : disk.counters) counters[counter.name] = counter.value;
-  return {{"id", disk.id},      {"path", disk.path},    {"cache", disk.cache},
-          {"aio", disk.engine}, {"counters", counters}, {"queues", QueuesJson(disk.queues)}};
 }
 
 }  // namespace
@@ -125,61 +88,9 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
   return table;
 }
 
-std::string StatisticsJson(const MachineStatistics& statistics) {
-  Json json = {{"console",
-                {{"bytes_written", statistics.console.written},
-                 {"bytes_waiting", statistics.console.waiting},
-                 {"bytes_dropped", statistics.console.dropped}}},
-               {"disks", Json::array()},
-               {"devices", Json::array()},
-               {"assigned", Json::array()},
-               {"io_threads", Json::array()},
-               {"vcpus", Json::array()}};
-  for (const DiskStatistics& disk : statistics.disks) json["disks"].push_back(DiskJson(disk));
-  for (const DeviceStatistics& device : statistics.devices) {
-    json["devices"].push_back({{"id", device.id}, {"queues", QueuesJson(device.queues)}});
-  }
-  for (const AssignedStatistics& device : statistics.assigned) {
-    json["assigned"].push_back({{"id", device.id},
-                                {"address", device.address},
-                                {"max_vectors", device.vectors},
-                                {"register_exits", device.register_exits}});
-  }
-  for (const IoThreadStatistics& thread : statistics.io_threads) {
-    json["io_threads"].push_back({{"id", thread.id},
-                                  {"waiter", thread.waiter},
-                                  {"poll", PollJson(thread.poll)},
-                                  {"signal", thread.signal},
-                                  {"cpus", thread.cpus},
-                                  {"turns", thread.turns},
-                                  {"spins", thread.spins},
-                                  {"spin_hits", thread.spin_hits},
-                                  {"spin_used_ns", thread.spin_used_ns},
-                                  {"spin_wasted_ns", thread.spin_wasted_ns},
-                                  {"spin_limit_ns", thread.spin_limit_ns},
-                                  {"dozes", thread.dozes},
-                                  {"doze_ends", thread.doze_ends},
-                                  {"spin_preemptions", thread.preempted},
-                                  {"wake_ns", thread.wake_ns},
-                                  {"kick_ns", thread.kick_ns},
-                                  {"sleep_cpu_ns", thread.sleep_cpu_ns},
-                                  {"sleeps", thread.sleeps},
-                                  {"wake_ups", thread.wake_ups},
-                                  {"queues_parked", thread.parked},
-                                  {"queues_unparked", thread.unparked},
-                                  {"io_uring_enters", thread.io_uring_enters}});
-  }
-  for (const VcpuStatistics& vcpu : statistics.vcpus) {
-    Json exits = Json::object();
-    for (const ExitCount& exit : vcpu.exits) exits[exit.reason] = exit.count;
-    Json entry = {{"exits", exits}};
-    for (const KernelCount& count : vcpu.kernel_exits) {
-      entry["kernel_exits"][count.name] = count.count;
-    }
-    json["vcpus"].push_back(entry);
-  }
+std::string StatisticsJsonText(const MachineStatistics& statistics) {
   // A path may hold any bytes.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace);
+  return StatisticsJson(statistics).dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
 }  // namespace ringside

@@ -8,6 +8,6 @@
 namespace ringside {
 
 std::string StatisticsTable(const MachineStatistics& statistics);
-std::string StatisticsJson(const MachineStatistics& statistics);  // one object, indented
+std::string StatisticsJsonText(const MachineStatistics& statistics);  // one object, indented
 
 }  // namespace ringside

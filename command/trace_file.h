@@ -6,6 +6,7 @@
 #include <functional>
 #include <ostream>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
@@ -25,6 +26,8 @@ class TraceFile {
   static absl::StatusOr<TraceFile> Open(const TraceFormat& format, const std::string& path);
 
   const std::string& path() const { return path_; }
+  // For a file that is written in another way than Write does: open for that, without blocking.
+  UniqueFd Take() && { return std::move(fd_); }
   // `fill` replaces what it holds.
   absl::Status Write(const std::function<void(std::ostream&)>& fill) const;
 

@@ -144,6 +144,7 @@ void BlkQueue::Complete(Slot& slot) {
   if (slot.result != 0) {
     parts().stats.errors.Add();
     status = slot.result == -EOPNOTSUPP ? BlkStatus::kUnsupported : BlkStatus::kIoError;
+    if (disk_.reports != nullptr) disk_.reports->RequestFailed(slot.op, -slot.result);
   }
   Answer(std::move(slot.chain), slot.status_byte, status, slot.written);
 }

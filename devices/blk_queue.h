@@ -13,6 +13,7 @@
 #include "block/block_device.h"
 #include "block/fifo.h"
 #include "devices/blk_request.h"
+#include "devices/device_reports.h"
 #include "devices/queue_worker.h"
 
 namespace ringside {
@@ -24,6 +25,7 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
     BlockChannel& channel;
     const BlkView& view;
     const std::atomic<bool>& write_back;  // may change at any time
+    DeviceReports* reports = nullptr;     // of requests that fail; null: nobody listens
   };
 
   BlkQueue(const Parts& parts, const Disk& disk, const QueueSetup& setup, uint64_t features);

@@ -16,8 +16,12 @@ const char* LatencyPointName(LatencyPoint point) {
   return kNames[static_cast<size_t>(point)];
 }
 
-LatencyTrace::LatencyTrace(uint16_t queue_size, size_t capacity)
-    : under_way_(queue_size), to_submit_(queue_size), to_publish_(queue_size), records_(capacity) {}
+LatencyTrace::LatencyTrace(uint16_t queue_size, LatencyHistograms& histograms, size_t capacity)
+    : histograms_(histograms),
+      under_way_(queue_size),
+      to_submit_(queue_size),
+      to_publish_(queue_size),
+      records_(capacity) {}
 
 void LatencyTrace::Restart() {
   to_submit_.Empty([](uint16_t) {});
@@ -31,6 +35,7 @@ void LatencyTrace::HandOver() {
 
 void LatencyTrace::Finish(Interrupt interrupt) {
   const uint64_t raised = interrupt == Interrupt::kRaised ? ReadTsc() : 0;
+  rate_.Refresh(published_);
   to_publish_.Empty([&](uint16_t head) {
     Ticks& request = under_way_[head];
     if (request.At(LatencyPoint::kCompleted) == 0) return;  // its head is in use again
@@ -38,13 +43,30 @@ void LatencyTrace::Finish(Interrupt interrupt) {
     record = request;
     record.At(LatencyPoint::kPublished) = published_;
     record.At(LatencyPoint::kInterrupt) = raised;
+    const uint64_t seen = request.At(LatencyPoint::kSeen);
+    // A host without an invariant counter may have one that goes back.
+    histograms_.Add(request.kind, published_ > seen ? rate_.NsOf(published_ - seen) : 0);
   });
 }
 
+void LatencyTrace::CopyTo(Snapshot& snapshot) const {
+  snapshot.ticks_.clear();
+  records_.AppendTo(snapshot.ticks_);
+  snapshot.start_ = start_;
+  snapshot.overwritten_ = overwritten();
+}
+
 std::vector<LatencyRecord> LatencyTrace::Records() const {
+  Snapshot snapshot(0);
+  CopyTo(snapshot);
+  return snapshot.Records();
+}
+
+std::vector<LatencyRecord> LatencyTrace::Snapshot::Records() const {
   const TscScale scale(start_, TscMoment::Now());
   std::vector<LatencyRecord> records;
-  for (const Ticks& from : records_.InOrder()) {
+  records.reserve(ticks_.size());
+  for (const Ticks& from : ticks_) {
     LatencyRecord& record = records.emplace_back();
     record.kind = from.kind;
     record.bytes = from.bytes;

@@ -175,7 +175,7 @@ bool OwnDevice::Worker::HasShare() {
 
 bool OwnDevice::Worker::Pop(Request& request) {
   if (!takes() || queue().error() != nullptr || !HasShare()) return false;
-  LatencyTrace* const trace = parts().trace;
+  LatencyTrace* const trace = this->trace();
   if (trace != nullptr) trace->Seen();
   DescriptorChain chain;
   if (queue().Take(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) {
@@ -219,7 +219,7 @@ void OwnDevice::Worker::Push(Request& request, uint32_t written) {
   // The rings of a queue that is stopped are the driver's, those of a broken one are not to be
   // trusted.
   if (stopped() || queue().error() != nullptr) return TellIfIdle();
-  if (parts().trace != nullptr) parts().trace->Answered(chain.head());
+  if (trace() != nullptr) trace()->Answered(chain.head());
   queue().Return(std::move(chain), filled);
   answered_ = true;
   parts().io_thread.AtPublish(end_turn_hook_);

@@ -23,7 +23,7 @@ QueueWorker::Parts QueueLife::PartsOn(IoThread& io_thread) {
           .stats = shared_.stats,
           .events = *events_,
           .idle_hook = idle_hook_,
-          .trace = shared_.trace};
+          .trace = trace_.get()};
 }
 
 // Up and down.
@@ -199,6 +199,12 @@ void QueueLife::EndArrival() {
 void QueueLife::Place(IoThread& io_thread) {
   const MutexLock lock(mutex_);
   io_thread_ = &io_thread;
+}
+
+std::unique_ptr<LatencyTrace> QueueLife::SetTrace(std::unique_ptr<LatencyTrace> trace) {
+  trace_.swap(trace);
+  if (worker_ != nullptr) worker_->SetTrace(trace_.get());
+  return trace;
 }
 
 void QueueLife::MoveTo(IoThread& to, MoveDone done) {

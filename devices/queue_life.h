@@ -57,7 +57,6 @@ class QueueLife {
     uint16_t index;
     const GuestMemory& memory;
     QueueStats& stats;
-    LatencyTrace* trace;  // null: no latencies are wanted
   };
   using MoveDone = std::function<void(const absl::Status&)>;
 
@@ -77,6 +76,13 @@ class QueueLife {
 
   // Of a queue that is down and not moving.
   void Place(IoThread& io_thread);
+
+  // Of a queue that is not moving, on its io_thread(): has its requests traced there from now on,
+  // or none (null). Returns the trace before, to which a hook of this turn may refer: it stays
+  // until the next.
+  std::unique_ptr<LatencyTrace> SetTrace(std::unique_ptr<LatencyTrace> trace);
+  // Likewise on that thread, or of a queue that is down.
+  const LatencyTrace* trace() const { return trace_.get(); }
 
   // Brings the queue to rest, or keeps one that is down from being served. What is in flight is
   // waited for, however long it takes.
@@ -145,6 +151,7 @@ class QueueLife {
   uint64_t features_ = 0;
   QueueSetup setup_;
   VirtioEvents* events_ = nullptr;
+  std::unique_ptr<LatencyTrace> trace_;  // null: no latencies are wanted
   std::unique_ptr<QueueWorker> worker_;  // null: down, or could not come up
   bool stopped_ = false;                 // StopHere has run, and it is not down yet
   bool has_left_ = false;                // Leave has run, and Arrive has not

@@ -25,6 +25,7 @@ struct QueueStats {
   Counter interrupts;           // publications that signalled; the others the driver did not want
   Counter in_flight;            // no count: requests the device's backend has now
   Counter kicks_on, kicks_off;  // how often the driver was asked to kick, and not to
+  LatencyHistograms latencies;  // of requests that were traced
 
   uint64_t requests() const {
     return reads.Get() + writes.Get() + flushes.Get() + discards.Get() + others.Get();
@@ -62,21 +63,26 @@ class QueueWorker : public Source {
     QueueStats& stats;
     VirtioEvents& events;
     Hook& idle_hook;                // queued at AtPublish when a stopped or leaving queue is idle
-    LatencyTrace* trace = nullptr;  // null: no latencies are wanted
+    LatencyTrace* trace = nullptr;  // that it begins with; null: no latencies are wanted
   };
 
   QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t features)
       : Source(setup.kick->fd()),
         parts_(parts),
         call_(*setup.call),
-        queue_(parts.memory, RingLayout(setup, features)) {
+        queue_(parts.memory, RingLayout(setup, features)),
+        trace_(parts.trace) {
     if (parts.trace != nullptr) parts.trace->Restart();
     ReportIfBroken();
   }
   // Goes on, on another thread, where `before` has left off: Leave or Drain was called and it
   // became idle.
   QueueWorker(const Parts& parts, const QueueWorker& before)
-      : Source(before.wake_fd()), parts_(parts), call_(before.call_), queue_(before.queue_) {}
+      : Source(before.wake_fd()),
+        parts_(parts),
+        call_(before.call_),
+        queue_(before.queue_),
+        trace_(parts.trace) {}
 
   // Takes nothing more, shows the guest nothing more, and recalls what is under way.
   void Stop() {
@@ -104,6 +110,8 @@ class QueueWorker : public Source {
   virtual void Resume() {}
   bool idle() const { return parts_.stats.in_flight.Get() == 0; }
   IoThread& io_thread() const { return parts_.io_thread; }
+  // Between the steps of a turn. A hook of the trace before may still be queued for this turn.
+  void SetTrace(LatencyTrace* trace) { trace_ = trace; }
   // Where the ring is: all that a queue has of its own once it is idle.
   uint16_t position() const { return queue_.position(); }
 
@@ -132,13 +140,14 @@ class QueueWorker : public Source {
   bool takes() const { return !stopped_ && !leaving_; }
   Virtqueue& queue() { return queue_; }
   const Parts& parts() const { return parts_; }
+  LatencyTrace* trace() const { return trace_; }
   // Calls `function` with the observer of this queue's requests, which it tells before each look at
   // the queue, what is taken, and before and after each is submitted. What is answered and shown is
   // told here.
   template <typename Function>
   void Observed(Function function) {
-    if (parts_.trace == nullptr) return function(NoObserver());
-    function(TraceObserver{*parts_.trace, parts_.io_thread});
+    if (trace_ == nullptr) return function(NoObserver());
+    function(TraceObserver{*trace_, parts_.io_thread});
   }
   // The device's backend has a request, and has it no longer.
   void Begins() {
@@ -153,7 +162,7 @@ class QueueWorker : public Source {
     if (idle()) parts_.io_thread.AtPublish(parts_.idle_hook);
   }
   void Answer(DescriptorChain chain, uint32_t written) {
-    if (parts_.trace != nullptr) parts_.trace->Answered(chain.head());
+    if (trace_ != nullptr) trace_->Answered(chain.head());
     queue_.Return(std::move(chain), written);
     parts_.io_thread.AtPublish(publish_hook_);
   }
@@ -161,14 +170,14 @@ class QueueWorker : public Source {
   void Show() {
     parts_.stats.batches.Add();
     const bool interrupt = queue_.Publish();
-    if (parts_.trace != nullptr) parts_.trace->Published();
+    if (trace_ != nullptr) trace_->Published();
     if (interrupt) {
       parts_.stats.interrupts.Add();
       call_.Signal();
     }
     using Interrupt = LatencyTrace::Interrupt;
-    if (parts_.trace != nullptr) {
-      parts_.trace->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
+    if (trace_ != nullptr) {
+      trace_->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
     }
   }
   // Once: a broken queue has no work, so nobody comes here again.
@@ -187,6 +196,7 @@ class QueueWorker : public Source {
   const Parts parts_;
   const InterruptLine& call_;
   Virtqueue queue_;
+  LatencyTrace* trace_;  // null: no latencies are wanted
   HookTo<QueueWorker, &QueueWorker::Publish> publish_hook_{*this};
   bool stopped_ = false;
   bool leaving_ = false;  // or draining

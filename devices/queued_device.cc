@@ -6,15 +6,18 @@ namespace ringside {
 
 QueuedDevice::QueuedDevice(const GuestMemory& memory, const std::vector<IoThread*>& io_threads,
                            const QueueConfig& config)
-    : queue_size_(config.size), stats_(config.count), traces_(config.count) {
+    : queue_size_(config.size), stats_(config.count) {
   QueueLife::Owner& owner = *this;
   for (uint16_t i = 0; i < config.count; ++i) {
-    if (config.trace_latency) traces_[i] = std::make_unique<LatencyTrace>(config.size);
-    const QueueLife::Shared shared = {
-        .index = i, .memory = memory, .stats = stats_[i], .trace = traces_[i].get()};
+    const QueueLife::Shared shared = {.index = i, .memory = memory, .stats = stats_[i]};
     queues_.push_back(
         std::make_unique<QueueLife>(owner, shared, *io_threads[i % io_threads.size()]));
+    if (config.trace_latency) (void)SetTrace(i, NewTrace(i));
   }
+}
+
+std::unique_ptr<LatencyTrace> QueuedDevice::NewTrace(uint16_t queue) {
+  return std::make_unique<LatencyTrace>(queue_size_, stats_[queue].latencies);
 }
 
 void QueuedDevice::MoveQueue(uint16_t queue, IoThread& to, QueueLife::MoveDone done) {

@@ -43,9 +43,15 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
   const QueueStats& stats(uint16_t queue) const { return stats_[queue]; }
   // Requests that its backend has now.
   uint64_t in_flight() const;
-  // Over the device's life, resets and moves included; null if not wanted. To be read while the
-  // device is reset.
-  const LatencyTrace* trace(uint16_t queue) const { return traces_[queue].get(); }
+  // A trace for SetTrace: some 4 MiB.
+  std::unique_ptr<LatencyTrace> NewTrace(uint16_t queue);
+  // See QueueLife. Also of a device that is not active and not moving, on any thread.
+  std::unique_ptr<LatencyTrace> SetTrace(uint16_t queue, std::unique_ptr<LatencyTrace> trace) {
+    return queues_[queue]->SetTrace(std::move(trace));
+  }
+  // Since it was set, resets and moves included; null if not wanted. To be read on the queue's I/O
+  // thread, or while the device is reset.
+  const LatencyTrace* trace(uint16_t queue) const { return queues_[queue]->trace(); }
 
   uint16_t queue_count() const final { return static_cast<uint16_t>(queues_.size()); }
   uint16_t max_queue_size(uint16_t) const final { return queue_size_; }
@@ -71,8 +77,7 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
   void QueueRests() final;
 
   const uint16_t queue_size_;
-  std::vector<QueueStats> stats_;                      // by queue
-  std::vector<std::unique_ptr<LatencyTrace>> traces_;  // by queue; null if not wanted
+  std::vector<QueueStats> stats_;  // by queue
   std::vector<std::unique_ptr<QueueLife>> queues_;
   std::atomic<size_t> queues_up_{0};
   Task* reset_done_ = nullptr;

@@ -96,6 +96,7 @@ VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,
           memory, io_threads,
           {.count = config.queues, .size = kQueueSize, .trace_latency = config.trace_latency}),
       disk_(disk),
+      reports_(config.reports),
       writeback_field_(disk.info().write_back) {
   view_.info = disk.info();
   std::ranges::copy_n(config.serial.begin(),
@@ -120,7 +121,10 @@ absl::Status VirtioBlk::Prepare(IoThread& io_thread) {
 }
 
 BlkQueue::Disk VirtioBlk::DiskOn(IoThread& io_thread) {
-  return {.channel = ShareOf(io_thread).channel(), .view = view_, .write_back = write_back_};
+  return {.channel = ShareOf(io_thread).channel(),
+          .view = view_,
+          .write_back = write_back_,
+          .reports = reports_};
 }
 
 std::unique_ptr<QueueWorker> VirtioBlk::NewWorker(uint16_t, const QueueWorker::Parts& parts,

@@ -23,6 +23,7 @@ struct VirtioBlkConfig {
   std::string serial;   // at most 20 bytes; what the guest reads as the disk's id
   uint16_t queues = 1;  // 1 to VirtioBlk::kMaxQueues
   bool trace_latency = false;
+  DeviceReports* reports = nullptr;  // of requests that fail; null: nobody listens
 };
 
 class VirtioBlk final : public QueuedDevice {
@@ -71,6 +72,7 @@ class VirtioBlk final : public QueuedDevice {
                                           QueueWorker& before) override;
 
   BlockDevice& disk_;
+  DeviceReports* const reports_;
   BlkView view_;
   uint8_t writeback_field_;             // of the configuration
   std::atomic<bool> write_back_{true};  // what it and the features make of writes

@@ -123,7 +123,7 @@ void VirtioTransport::Activate() {
       active_ = true;
     }
   }
-  if (fault) return LogNeedsReset(*fault);
+  if (fault) return TellOfNeedsReset(*fault);
   device_.Activate(features, setups, *this);
 }
 
@@ -199,7 +199,7 @@ void VirtioTransport::NeedsReset(std::string_view why) {
     // A reset mends what it would report, and one that is done has ended the device's say.
     if (!active_ || resetting() || !MarkNeedsReset()) return;
   }
-  LogNeedsReset(why);
+  TellOfNeedsReset(why);
 }
 
 bool VirtioTransport::MarkNeedsReset() {
@@ -216,8 +216,9 @@ void VirtioTransport::SignalConfig() {
   config_interrupt_.Signal();
 }
 
-void VirtioTransport::LogNeedsReset(std::string_view why) {
+void VirtioTransport::TellOfNeedsReset(std::string_view why) {
   complaints_.Log(Severity::kWarning, "%s: stopped until its driver resets it: %s", name_, why);
+  if (reports_ != nullptr) reports_->NeedsReset(why);
 }
 
 // Features.

@@ -29,6 +29,7 @@
 #include "absl/status/statusor.h"
 #include "base/log_limit.h"
 #include "base/sync.h"
+#include "devices/device_reports.h"
 #include "devices/virtio_device.h"
 
 namespace ringside {
@@ -92,6 +93,10 @@ class VirtioTransport final : private VirtioEvents {
   ~VirtioTransport() override;
   VirtioTransport(const VirtioTransport&) = delete;
   VirtioTransport& operator=(const VirtioTransport&) = delete;
+
+  // Who hears of a device that needs a reset, beside the driver and the log; null: nobody. Before a
+  // driver is there.
+  void ReportTo(DeviceReports* reports) { reports_ = reports; }
 
   VirtioDevice& device() { return device_; }
   uint16_t queue_count() const { return static_cast<uint16_t>(ports_.size()); }
@@ -169,7 +174,7 @@ class VirtioTransport final : private VirtioEvents {
   // Returns whether this is news.
   bool MarkNeedsReset() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SignalConfig();
-  void LogNeedsReset(std::string_view why);
+  void TellOfNeedsReset(std::string_view why);
 
   // Returns whether the device has to be reset first; the rest is FinishReset's.
   bool BeginReset() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -213,6 +218,7 @@ class VirtioTransport final : private VirtioEvents {
   // A driver may break the device and reset it for ever: the log is the host's.
   static constexpr int kMaxComplaints = 10;
   LogLimit complaints_;
+  DeviceReports* reports_ = nullptr;
 
   mutable Mutex calls_ ABSL_ACQUIRED_BEFORE(mutex_);  // one call of the device at a time
   mutable Mutex mutex_;

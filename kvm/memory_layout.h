@@ -15,7 +15,8 @@
 //   0xfec0'0000  IOAPIC;  0xfee0'0000 local APICs;  0xfffb'c000 KVM's own pages
 //   0x1'0000'0000  the rest of memory
 //
-// I/O ports: 0x61 NMI status, 0x64 reset, 0x3f8 COM1, 0x600 sleep control, 0xcf8 PCI configuration.
+// I/O ports: 0x61 NMI status, 0x64 reset, 0x3f8 COM1, 0x505 pvpanic, 0x600 sleep control,
+// 0xcf8 PCI configuration. IOAPIC pins: 4 COM1, 16 power button.
 #pragma once
 
 #include <cstdint>
@@ -47,10 +48,12 @@ inline constexpr uint64_t kMemoryAbove4G = 0x100000000;
 inline constexpr uint16_t kNmiStatusPort = 0x61;
 inline constexpr uint16_t kResetPort = 0x64;
 inline constexpr uint16_t kCom1Port = 0x3f8;
+inline constexpr uint16_t kPanicPort = 0x505;
 inline constexpr uint16_t kSleepControlPort = 0x600;
 inline constexpr uint16_t kPciConfigPort = 0xcf8;
 
 inline constexpr uint32_t kCom1Irq = 4;
+inline constexpr uint32_t kPowerButtonPin = 16;  // of the IOAPIC, beyond those of ISA
 inline constexpr uint32_t kIoApicPins = 24;
 
 inline constexpr uint64_t kMinMemory = 0x200000;           // room for the boot data and a guest

@@ -12,7 +12,6 @@
 #include <array>
 #include <cstdint>
 
-#include "poll/explanation.h"
 #include "poll/policy.h"
 #include "poll/recent_waits.h"
 #include "poll/wait_cost.h"

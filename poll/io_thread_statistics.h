@@ -1,11 +1,10 @@
-// How the I/O threads of a machine wait, by name: for people, benchmarks and tests. What they have
-// done is in ringside/statistics.h.
+// How the I/O threads of a machine have waited, by name: for benchmarks and tests. What they have
+// done is in ringside/statistics.h, and why they wait as they do in ringside/explanation.h.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "poll/explanation.h"
 #include "poll/policy.h"
 
 namespace ringside {
@@ -14,12 +13,6 @@ namespace ringside {
 struct IoThreadWaits {
   std::string io_thread;
   std::vector<WaitOutcome> waits;
-};
-
-// How an I/O thread waits now, and why.
-struct IoThreadExplanation {
-  std::string io_thread;
-  PollExplanation poll;
 };
 
 }  // namespace ringside

@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "poll/cost_policy.h"
-#include "poll/explanation.h"
 
 namespace ringside {
 namespace {
@@ -126,6 +125,12 @@ PollExplanation PollPolicy::Explain() const {
 
 const char* WaitingName(Waiting what) {
   return what == Waiting::kIdle ? "idle" : "in flight";
+}
+
+const char* WaitReasonName(WaitReason reason) {
+  constexpr std::array<const char*, kWaitReasons> kNames = {"policy", "guard", "preempted",
+                                                            "ceiling", "learning"};
+  return kNames[static_cast<size_t>(reason)];
 }
 
 const char* PollKindName(PollKind kind) {

@@ -13,36 +13,16 @@
 #include <memory>
 
 #include "ringside/config.h"
+#include "ringside/explanation.h"
 
 namespace ringside {
 
 // As written on the command line.
 const char* PollKindName(PollKind kind);
 
-// What is waited for. With requests in flight it is a completion most of the time, else a new
-// request: two very different waits that alternate at depth 1, so each is learned by itself.
-enum class Waiting { kIdle, kInFlight };
-inline constexpr int kWaitings = 2;
+// As written in reports.
 const char* WaitingName(Waiting what);
-
-// What sleeping costs instead of polling.
-struct SleepCost {
-  // Latency, until the thread runs: from an interrupt, and from a signal of another thread, which
-  // also has to send it.
-  int64_t wake_ns = 0;
-  int64_t kick_ns = 0;
-  int64_t cpu_ns = 0;  // CPU time: of asking for signals, going to sleep and waking
-
-  int64_t LatencyNs(Waiting what) const { return what == Waiting::kIdle ? kick_ns : wake_ns; }
-};
-
-// In this order: the thread sleeps for `doze_ns` unless something comes, polls for `spin_ns`,
-// sleeps until something comes.
-struct WaitPlan {
-  int64_t doze_ns = 0;
-  int64_t spin_ns = 0;
-  bool offers_cpu = false;  // polls on only while no other thread waits for the CPU
-};
+const char* WaitReasonName(WaitReason reason);
 
 struct WaitOutcome {
   Waiting what = Waiting::kIdle;
@@ -54,11 +34,9 @@ struct WaitOutcome {
   uint64_t ready = 0;   // who had work then: bit 0 is the completion ring, others are sources
 };
 
-struct PollExplanation;  // poll/explanation.h
-
 class PollPolicy {
  public:
-  static constexpr int64_t kForever = INT64_MAX;
+  static constexpr int64_t kForever = kWaitForever;
 
   virtual ~PollPolicy() = default;
   // For the wait that begins at `now_ns`.

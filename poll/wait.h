@@ -11,7 +11,6 @@
 #include <memory>
 
 #include "base/counter.h"
-#include "poll/explanation.h"
 #include "poll/mailbox.h"
 #include "poll/policy.h"
 #include "poll/sleep_meter.h"

@@ -46,7 +46,7 @@ bool NeverBlocks(int fd) {
 }  // namespace
 
 Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread,
-                 Logger log)
+                 Logger log, std::function<void()> spoke)
     : config_(config),
       log_(log),
       io_thread_(io_thread),
@@ -56,6 +56,7 @@ Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread
       patience_(config.detach_key ? timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
                                   : -1),
       interrupt_(interrupt),
+      spoke_(std::move(spoke)),
       output_ring_(output_.valid() ? kBufferSize : 0),
       input_watch_(input_.get(), EPOLLIN, [this] { ReadInput(); }),
       output_watch_(output_.get(), EPOLLOUT, [this] { WriteOutput(); }),
@@ -116,7 +117,10 @@ void Console::NewPort() {
 }
 
 bool Console::Send(std::byte data) {
-  spoken_.store(true, std::memory_order_relaxed);
+  if (!spoken_.load(std::memory_order_relaxed) &&
+      !spoken_.exchange(true, std::memory_order_relaxed) && spoke_) {
+    spoke_();
+  }
   if (!output_.valid()) return true;
   bool first = false;
   bool room = false;

@@ -40,9 +40,10 @@ class Console final : public Pausable, private SerialPeer {
   // A guest that takes none of a full buffer for so long loses what is typed from then on.
   static constexpr absl::Duration kInputPatience = absl::Milliseconds(500);
 
-  // `interrupt` and `io_thread` outlive the console, and so does what the log leads to.
+  // `interrupt` and `io_thread` outlive the console, and so does what the log leads to. `spoke` is
+  // called once, on the thread of the vCPU that has sent the guest's first byte; it must not wait.
   Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread,
-          Logger log = Logger());
+          Logger log = Logger(), std::function<void()> spoke = {});
   ~Console() override;
 
   Serial& serial() { return *serial_; }
@@ -110,6 +111,7 @@ class Console final : public Pausable, private SerialPeer {
   const bool output_never_blocks_;
   const UniqueFd patience_;  // a timer, where there is a detach key
   const EventFd& interrupt_;
+  const std::function<void()> spoke_;
   std::optional<Serial> serial_;
 
   std::atomic<bool> spoken_{false};

@@ -23,7 +23,8 @@ QueueStatistics Counters(const QueueStats& queue, uint64_t kicks) {
           .kicks_on = queue.kicks_on.Get(),
           .kicks_off = queue.kicks_off.Get(),
           .batches = queue.batches.Get(),
-          .interrupts = queue.interrupts.Get()};
+          .interrupts = queue.interrupts.Get(),
+          .latencies = queue.latencies.Read()};
 }
 
 }  // namespace
@@ -67,6 +68,9 @@ absl::Status DeviceQueues::Replace(const std::vector<GuestDevices::Function>& fu
     const MutexLock lock(entry.mutex);
     for (uint16_t queue = 0; queue < entry.queues; ++queue) {
       device.Place(queue, entry.device->io_thread(queue));
+      if (entry.traced != (device.trace(queue) != nullptr)) {
+        (void)device.SetTrace(queue, entry.traced ? device.NewTrace(queue) : nullptr);
+      }
     }
     entry.device = &device;
     entry.pci = (*next++)->pci.get();
@@ -81,7 +85,7 @@ absl::StatusOr<DeviceQueues::Entry*> DeviceQueues::Find(const std::string& name)
     names.push_back(entry.name);
   }
   return absl::NotFoundError(
-      absl::StrFormat("device '%s' is unknown, or has no queues to move; "
+      absl::StrFormat("device '%s' is unknown, or has no queues; "
                       "did you mean '%s'?",
                       name, Nearest(name, names)));
 }
@@ -173,23 +177,6 @@ std::vector<QueueStatistics> DeviceQueues::Statistics(const std::string& device)
     }
   }
   return all;
-}
-
-std::vector<QueueLatencies> DeviceQueues::Latencies() const {
-  std::vector<QueueLatencies> latencies;
-  for (const Entry& entry : devices_) {
-    const MutexLock lock(entry.mutex);
-    for (uint16_t queue = 0; queue < entry.queues; ++queue) {
-      const LatencyTrace* trace = entry.device->trace(queue);
-      if (trace == nullptr) continue;
-      latencies.push_back({.device = entry.name,
-                           .path = entry.path,
-                           .queue = queue,
-                           .overwritten = trace->overwritten(),
-                           .records = trace->Records()});
-    }
-  }
-  return latencies;
 }
 
 }  // namespace ringside

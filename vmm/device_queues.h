@@ -1,14 +1,17 @@
 // The queues of a machine's devices, whatever devices these are: moved, counted and told of by the
 // device's name.
 //
-// Threads: Add before the machine runs; all else from any, Latencies after its end.
+// Threads: Add before the machine runs; all else from any.
 // Ownership: what is added, and the I/O threads, outlive it, but for what is replaced.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -32,8 +35,9 @@ class DeviceQueues {
   absl::Status HoldMoves(Deadline deadline);
   void LetMove();
   // While moves are held: each takes the place of the one that was added in its order, with its
-  // queues on the I/O threads where that one has them. When this returns nobody looks at that any
-  // more. FailedPrecondition, and nothing has changed, if one has not as many queues.
+  // queues on the I/O threads where that one has them, and traced if they were. When this returns
+  // nobody looks at that any more. FailedPrecondition, and nothing has changed, if one has not as
+  // many queues.
   absl::Status Replace(const std::vector<GuestDevices::Function>& functions);
 
   // See Machine.
@@ -43,7 +47,9 @@ class DeviceQueues {
 
   // Of queues that were made anew, since then.
   std::vector<QueueStatistics> Statistics(const std::string& device) const;
-  std::vector<QueueLatencies> Latencies() const;
+  absl::Status SetTrace(const std::string& device, bool on, absl::Duration patience);
+  absl::StatusOr<std::vector<QueueLatencies>> Latencies(const std::string& device,
+                                                        absl::Duration patience);
 
  private:
   struct Entry {
@@ -52,10 +58,20 @@ class DeviceQueues {
           path(function.path),
           queues(function.queued->queue_count()),
           device(function.queued),
-          pci(function.pci.get()) {}
+          pci(function.pci.get()),
+          traced(queues > 0 && device->trace(0) != nullptr) {}
     // The device, which stays until EndMove; null: others have moved queues of it all the time.
     QueuedDevice* BeginMove(Deadline deadline);
     void EndMove();
+    bool IsTraced() const {
+      const MutexLock lock(mutex);
+      return traced;
+    }
+    // Returns whether it was.
+    bool Traces(bool on) {
+      const MutexLock lock(mutex);
+      return std::exchange(traced, on);
+    }
 
     const std::string name;
     const std::string path;
@@ -63,11 +79,18 @@ class DeviceQueues {
     mutable Mutex mutex;
     QueuedDevice* device ABSL_GUARDED_BY(mutex);
     VirtioPci* pci ABSL_GUARDED_BY(mutex);
+    bool traced ABSL_GUARDED_BY(mutex);
     bool moving ABSL_GUARDED_BY(mutex) = false;
     std::condition_variable_any moved;
   };
 
+  // What is done on each queue's I/O thread, between its turns.
+  using OfQueue = std::function<void(QueuedDevice& device, uint16_t queue)>;
+
   absl::StatusOr<Entry*> Find(const std::string& name);
+  // device_traces.cc
+  static std::shared_ptr<const Event> BeginOnThreads(Entry& entry, QueuedDevice& device,
+                                                     OfQueue of_queue);
 
   IoThreads& io_threads_;
   std::deque<Entry> devices_;  // which stay where they are

@@ -81,13 +81,15 @@ absl::Status Disks::MapMemory(const GuestMemory& memory) {
   return absl::OkStatus();
 }
 
-absl::Status Disks::Plug(const DeviceContext& context, GuestDevices& devices) const {
+absl::Status Disks::Plug(const DeviceContext& context, EventQueue& events,
+                         GuestDevices& devices) const {
   for (const Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
     const VirtioBlkConfig blk = {
         .serial = config.serial.empty() ? disk.id.substr(0, kBlkIdSize) : config.serial,
         .queues = static_cast<uint16_t>(disk.io_threads.size()),
-        .trace_latency = config.trace_latency};
+        .trace_latency = config.trace_latency,
+        .reports = events.Of(disk.id)};
     RINGSIDE_ASSIGN_OR_RETURN(const std::vector<IoThread*> io_threads,
                               context.io_threads.FindOrFirst(disk.io_threads));
     RINGSIDE_RETURN_IF_ERROR(

@@ -42,7 +42,7 @@ class Disks {
   absl::Status MapMemory(const GuestMemory& memory);
   // Gives the guest a device for each, in order, with the queues where the configuration wants
   // them. The I/O threads run; in the place of one that has been removed comes another.
-  absl::Status Plug(const DeviceContext& context, GuestDevices& devices) const;
+  absl::Status Plug(const DeviceContext& context, EventQueue& events, GuestDevices& devices) const;
   // The machine is over: see BlockDevice::EndSoon.
   void EndSoon();
   // Adds what is known here, but for the queues' own.

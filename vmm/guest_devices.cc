@@ -18,6 +18,7 @@ absl::Status GuestDevices::Plug(std::string name, std::string path, uint32_t slo
                                 std::unique_ptr<VirtioDevice> device) {
   std::string label = path.empty() ? name : absl::StrFormat("%s (%s)", name, path);
   RINGSIDE_ASSIGN_OR_RETURN(auto pci, VirtioPci::Create(*device, label, platform_, log_));
+  pci->transport().ReportTo(events_.Of(name));
   RINGSIDE_RETURN_IF_ERROR(pci_host_.Add(*pci, slot));
   auto* const queued = dynamic_cast<QueuedDevice*>(device.get());
   functions_.push_back({.name = std::move(name),

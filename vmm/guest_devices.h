@@ -21,6 +21,7 @@
 #include "devices/virtio_device.h"
 #include "devices/virtio_pci.h"
 #include "kvm/memory_layout.h"
+#include "vmm/event_queue.h"
 
 namespace ringside {
 
@@ -52,7 +53,8 @@ class GuestDevices {
     QueuedDevice* queued = nullptr;  // the device, if it is one
   };
 
-  GuestDevices(PciPlatform& platform, Logger log) : platform_(platform), log_(log) {}
+  GuestDevices(PciPlatform& platform, EventQueue& events, Logger log)
+      : platform_(platform), events_(events), log_(log) {}
 
   Buses& buses() { return buses_; }
   PciHost& pci_host() { return pci_host_; }
@@ -84,6 +86,7 @@ class GuestDevices {
   void LogWaitingFor(const Function& function) const;
 
   PciPlatform& platform_;
+  EventQueue& events_;
   const Logger log_;
   Buses buses_;
   PciHost pci_host_{buses_.memory, kPciWindow, kPciWindowSize};

@@ -28,6 +28,14 @@ void Machine::Stop() {
   internals_->End({EndKind::kStopped, ""});
 }
 
+absl::Status Machine::PressPowerButton() {
+  return internals_->power_button_->Press();
+}
+
+absl::Status Machine::ShutDown(absl::Duration limit) {
+  return internals_->power_button_->ShutDown(limit);
+}
+
 int Machine::end_fd() const {
   return internals_->end_event_.fd();
 }
@@ -73,8 +81,17 @@ MachineStatistics Machine::Statistics() {
   return internals_->Statistics();
 }
 
-std::vector<QueueLatencies> Machine::Latencies() const {
-  return internals_->queues_->Latencies();
+absl::StatusOr<std::vector<IoThreadExplanation>> Machine::Explain(absl::Duration patience) const {
+  return internals_->io_threads_->Explain(patience);
+}
+
+absl::Status Machine::SetTrace(const std::string& device, bool on, absl::Duration patience) {
+  return internals_->queues_->SetTrace(device, on, patience);
+}
+
+absl::StatusOr<std::vector<QueueLatencies>> Machine::Latencies(const std::string& device,
+                                                               absl::Duration patience) const {
+  return internals_->queues_->Latencies(device, patience);
 }
 
 int64_t Machine::first_run_ns() const {

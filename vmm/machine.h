@@ -20,6 +20,7 @@
 #include "devices/device_context.h"
 #include "devices/guest_memory.h"
 #include "devices/nmi_status_port.h"
+#include "devices/panic_port.h"
 #include "devices/power.h"
 #include "devices/virtio_device.h"
 #include "kvm/interrupt_router.h"
@@ -36,8 +37,10 @@
 #include "vmm/console.h"
 #include "vmm/device_queues.h"
 #include "vmm/disks.h"
+#include "vmm/event_queue.h"
 #include "vmm/guest_devices.h"
 #include "vmm/pauser.h"
+#include "vmm/power_button.h"
 
 namespace ringside {
 
@@ -63,13 +66,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   Internals& operator=(const Internals&) = delete;
 
   IoThreads& io_threads() { return *io_threads_; }
-  // Why the I/O threads poll, doze or sleep. Also while the machine runs. Waits for a turn of each;
-  // DeadlineExceeded: storage or a server holds one.
-  absl::StatusOr<std::vector<IoThreadExplanation>> Explain(
-      absl::Duration patience = absl::InfiniteDuration()) const {
-    return io_threads_->Explain(patience);
-  }
-  // Of the I/O threads with IoThreadTuning::trace_waits. As Explain.
+  // Of the I/O threads with IoThreadTuning::trace_waits. As Machine::Explain.
   absl::StatusOr<std::vector<IoThreadWaits>> Waits(
       absl::Duration patience = absl::InfiniteDuration()) const {
     return io_threads_->Waits(patience);
@@ -94,8 +91,13 @@ class RINGSIDE_HIDDEN Machine::Internals {
  private:
   friend class Machine;
 
-  Internals(const MachineConfig& config, const MachineHooks& hooks, EventFd end_event,
-            EventFd serial_interrupt);
+  // What has a descriptor of its own from the beginning.
+  struct Signals {
+    EventFd end;
+    EventFd serial_interrupt;
+    EventFd power_interrupt;
+  };
+  Internals(const MachineConfig& config, const MachineHooks& hooks, Signals signals);
 
   // machine_build.cc
   absl::Status Build();
@@ -120,6 +122,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   const Logger log_;
   const EventFd end_event_;
   const EventFd serial_interrupt_;
+  const EventFd power_interrupt_;
   // These outlive the threads whose callbacks may call Stop.
   Mutex mutex_;
   std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);
@@ -127,13 +130,16 @@ class RINGSIDE_HIDDEN Machine::Internals {
 
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
-  std::unique_ptr<Pauser> pauser_;  // outlives the thread on which it tells
+  std::unique_ptr<EventQueue> events_;  // these two outlive the thread on which they tell
+  std::unique_ptr<Pauser> pauser_;
   std::unique_ptr<IoThread> io_thread_;
 
   std::unique_ptr<Console> console_;
+  std::unique_ptr<PowerButton> power_button_;
   bool flushed_ = false;
   SleepRegisters sleep_registers_;
   ResetPort reset_port_;
+  PanicPort panic_port_;
   NmiStatusPort nmi_status_port_;
   std::unique_ptr<InterruptRouter> interrupt_router_;
   std::unique_ptr<MemorySlots> memory_slots_;

@@ -76,28 +76,35 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Internals::Create(const Machin
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(config));
   RINGSIDE_ASSIGN_OR_RETURN(EventFd end_event, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd serial_interrupt, EventFd::Create());
+  RINGSIDE_ASSIGN_OR_RETURN(EventFd power_interrupt, EventFd::Create());
   // Files first: a wrong path should not cost the making and unmaking of a virtual machine.
   RINGSIDE_ASSIGN_OR_RETURN(const ImageFile kernel, ImageFile::Open("kernel", config.kernel));
   std::optional<ImageFile> initrd;
   if (!config.initrd.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config.initrd));
   }
-  std::unique_ptr<Internals> machine(
-      new Internals(config, hooks, std::move(end_event), std::move(serial_interrupt)));
+  std::unique_ptr<Internals> machine(new Internals(
+      config, hooks,
+      {std::move(end_event), std::move(serial_interrupt), std::move(power_interrupt)}));
   RINGSIDE_RETURN_IF_ERROR(machine->Build());
   RINGSIDE_RETURN_IF_ERROR(machine->LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr));
+  machine->events_->Begin();
   return std::unique_ptr<Machine>(new Machine(std::move(machine)));
 }
 
 Machine::Internals::Internals(const MachineConfig& config, const MachineHooks& hooks,
-                              EventFd end_event, EventFd serial_interrupt)
+                              Signals signals)
     : config_(config),
       hooks_(hooks),
       log_(config.log),
-      end_event_(std::move(end_event)),
-      serial_interrupt_(std::move(serial_interrupt)),
+      end_event_(std::move(signals.end)),
+      serial_interrupt_(std::move(signals.serial_interrupt)),
+      power_interrupt_(std::move(signals.power_interrupt)),
       sleep_registers_([this] { End({EndKind::kPowerOff, ""}); }),
       reset_port_([this] { End({EndKind::kReset, ""}); }),
+      panic_port_([this](bool crash_loaded) {
+        events_->Panicked(crash_loaded ? "its crash kernel takes over" : "");
+      }),
       assigned_(log_) {}
 
 absl::Status Machine::Internals::Build() {

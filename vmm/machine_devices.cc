@@ -12,12 +12,21 @@ namespace ringside {
 
 absl::Status Machine::Internals::AddDevices() {
   RINGSIDE_ASSIGN_OR_RETURN(io_thread_, IoThread::Start("io"));
-  pauser_ = std::make_unique<Pauser>(*io_thread_);
+  RINGSIDE_ASSIGN_OR_RETURN(events_, EventQueue::Create(config_.events, *io_thread_));
+  pauser_ = std::make_unique<Pauser>(*io_thread_, *events_);
   ConsoleConfig console = config_.console;
   if (!console.detached) console.detached = [this] { End({EndKind::kStopped, ""}); };
-  console_ = std::make_unique<Console>(console, serial_interrupt_, *io_thread_, log_);
+  console_ = std::make_unique<Console>(console, serial_interrupt_, *io_thread_, log_,
+                                       [this] { events_->Put(EventKind::kConsoleSpoke); });
   pauser_->Add(*console_);
   RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(serial_interrupt_, kCom1Irq));
+  power_button_ = std::make_unique<PowerButton>(
+      PowerButton::Parts{.interrupt = power_interrupt_,
+                         .io_thread = *io_thread_,
+                         .events = *events_,
+                         .log = log_,
+                         .pull_plug = [this] { End({EndKind::kStopped, ""}); }});
+  RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(power_interrupt_, kPowerButtonPin));
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
   RINGSIDE_RETURN_IF_ERROR(disks_->MapMemory(*memory_));
   RINGSIDE_ASSIGN_OR_RETURN(devices_, MakeDevices());
@@ -31,18 +40,19 @@ absl::Status Machine::Internals::AddDevices() {
 }
 
 absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::Internals::MakeDevices() {
-  auto devices = std::make_unique<GuestDevices>(*interrupt_router_, log_);
+  auto devices = std::make_unique<GuestDevices>(*interrupt_router_, *events_, log_);
   auto& [memory, ports] = devices->buses();
   PciHost& pci_host = devices->pci_host();
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kCom1Port, Serial::kSize, console_->serial()));
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kSleepControlPort, SleepRegisters::kSize, sleep_registers_));
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kResetPort, ResetPort::kSize, reset_port_));
+  RINGSIDE_RETURN_IF_ERROR(ports.Add(kPanicPort, PanicPort::kSize, panic_port_));
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kNmiStatusPort, NmiStatusPort::kSize, nmi_status_port_));
   RINGSIDE_RETURN_IF_ERROR(ports.Add(kPciConfigPort, PciHost::kPortSize, pci_host.ports()));
   RINGSIDE_RETURN_IF_ERROR(memory.Add(kEcam, kEcamSize, pci_host.ecam()));
 
   const DeviceContext context = {.memory = *memory_, .io_threads = *io_threads_, .log = log_};
-  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *devices));
+  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *events_, *devices));
   for (const DeviceConfig& config : config_.devices) {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, MakeOwnDevice(config, context));
     RINGSIDE_RETURN_IF_ERROR(devices->Plug(config.id, "", kOwnSlot, std::move(device)));

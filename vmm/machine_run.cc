@@ -1,6 +1,7 @@
 // A machine's life, from its start to its end.
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "vmm/machine.h"
 
 namespace ringside {
@@ -8,6 +9,27 @@ namespace {
 
 constexpr absl::Duration kConsolePatience = absl::Seconds(1);
 constexpr absl::Duration kFlushLimit = absl::Seconds(2);  // that included
+
+const char* EndName(EndKind kind) {
+  switch (kind) {
+    case EndKind::kPowerOff:
+      return "power-off";
+    case EndKind::kReset:
+      return "reset";
+    case EndKind::kStopped:
+      return "stopped";
+    case EndKind::kCrash:
+      return "crash";
+    case EndKind::kFailure:
+      return "failure";
+  }
+  return "unknown";
+}
+
+// As ringside/event.h says of kEnded.
+std::string EventDetail(const MachineEnd& end) {
+  return end.detail.empty() ? EndName(end.kind) : absl::StrCat(EndName(end.kind), ": ", end.detail);
+}
 
 }  // namespace
 
@@ -19,6 +41,11 @@ Machine::Internals::~Internals() {
 }
 
 absl::Status Machine::Internals::Start() {
+  {
+    const MutexLock lock(mutex_);
+    if (!end_.has_value()) power_button_->Begin();
+  }
+  events_->Put(EventKind::kStarted);  // whose sink may press the button
   console_->Start();
   for (const auto& vcpu : vcpus_) {
     if (absl::Status status = vcpu->Start(); !status.ok()) {
@@ -35,6 +62,8 @@ void Machine::Internals::End(MachineEnd end) {
   end_ = std::move(end);
   for (const auto& vcpu : vcpus_) vcpu->RequestStop();
   if (pauser_ != nullptr) pauser_->End();
+  if (power_button_ != nullptr) power_button_->End();
+  if (events_ != nullptr) events_->End(EventDetail(*end_));
   end_event_.Signal();
   ended_.Notify();
 }
@@ -52,6 +81,9 @@ const MachineEnd& Machine::Internals::Wait() {
   // thread.
   if (console_ != nullptr && !std::exchange(flushed_, true)) FlushConsole();
   if (devices_ != nullptr) devices_->Stop();
+  // These wait for that thread, so what is to be said of its storage has been.
+  if (power_button_ != nullptr) power_button_->Stop();
+  if (events_ != nullptr) events_->AwaitEnd();
   assigned_.Stop();
   const MutexLock lock(mutex_);
   return *end_;

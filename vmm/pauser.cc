@@ -80,6 +80,7 @@ void Pauser::DeviceRests() {
   const MutexLock lock(mutex_);
   if (--awaited_ > 0 || state_ != State::kQueuesDrain) return;
   state_ = State::kPaused;
+  events_.Put(EventKind::kPaused);
   AnswerAll(absl::OkStatus());
 }
 
@@ -99,6 +100,7 @@ void Pauser::ResumeLocked() {
       return;
     }
     state_ = State::kRunning;
+    if (was == State::kPaused) events_.Put(EventKind::kResumed);
     AnswerAll(absl::CancelledError("the machine was resumed before it was paused"));
   }
   if (was != State::kVcpusLeave) {

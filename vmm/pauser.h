@@ -21,6 +21,7 @@
 #include "devices/pausable.h"
 #include "kvm/vcpu.h"
 #include "poll/io_thread.h"
+#include "vmm/event_queue.h"
 
 namespace ringside {
 
@@ -31,7 +32,7 @@ class Pauser {
   using Paused = std::function<void(const absl::Status&)>;
 
   // `tells` calls what Begin is given.
-  explicit Pauser(IoThread& tells) : tells_(tells) {}
+  Pauser(IoThread& tells, EventQueue& events) : tells_(tells), events_(events) {}
 
   void Add(Vcpu& vcpu) { vcpus_.push_back(&vcpu); }
   void Add(Pausable& device) { devices_.push_back(&device); }
@@ -80,6 +81,7 @@ class Pauser {
   void Tell();
 
   IoThread& tells_;
+  EventQueue& events_;
   std::vector<Vcpu*> vcpus_;
   std::vector<Pausable*> devices_;
 

@@ -210,6 +210,7 @@ struct ConsoleConfig {
 };
 
 class Device;
+class EventSink;
 
 // A virtio device of the embedder's own (ringside/device.h). Its queues are moved, counted and
 // traced as those of disks are.
@@ -266,7 +267,8 @@ struct MachineConfig {
   // On the guest's bus behind `devices`. They are reset before the guest gets them and after its
   // end, and all of its memory is pinned.
   std::vector<AssignedConfig> assigned = {};
-  LogSink* log = nullptr;  // outlives the machine; null: nobody listens
+  LogSink* log = nullptr;       // outlives the machine; null: nobody listens
+  EventSink* events = nullptr;  // ringside/event.h; outlives the machine; null: nobody listens
   std::string kvm_path = "/dev/kvm";
 };
 

@@ -28,6 +28,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "ringside/config.h"
+#include "ringside/explanation.h"
 #include "ringside/export.h"
 #include "ringside/machine_end.h"
 #include "ringside/statistics.h"
@@ -56,6 +57,17 @@ class RINGSIDE_EXPORT Machine {
   // Ends the machine at once, as pulling the plug does, also while it is paused. Does not wait. Any
   // thread.
   void Stop();
+  // Presses the guest's power button, which asks it to shut down (ACPI 6.5 section 4.8.2.2.1.2).
+  // Does not wait. A guest that is paused hears of it when it goes on, one whose ACPI driver does
+  // not run yet never. FailedPrecondition: the machine has not been started, or is over. Any
+  // thread.
+  absl::Status PressPowerButton();
+  // Presses it, and if the machine is not over after `limit` pulls the plug, as Stop does, and logs
+  // that. A paused machine is not resumed, and its limit goes on: whoever holds it still decides
+  // whether the guest gets to its end. Of several limits the one that ends first holds; an infinite
+  // one only presses. Does not wait. Errors as above, and those of a host without timers. Any
+  // thread.
+  absl::Status ShutDown(absl::Duration limit);
   // A descriptor that becomes readable when the machine has ended, for event loops; it is the
   // machine's, and is not to be read.
   int end_fd() const;
@@ -97,8 +109,23 @@ class RINGSIDE_EXPORT Machine {
 
   // Also while it runs. Waits for no storage and no I/O thread, and wakes none.
   MachineStatistics Statistics();
-  // Of the disks and devices with trace_latency, by queue, since they were made. After Wait.
-  std::vector<QueueLatencies> Latencies() const;
+  // Why the I/O threads poll, doze or sleep. Also while it runs. Waits for a turn of each;
+  // DeadlineExceeded: storage or a server holds one.
+  absl::StatusOr<std::vector<IoThreadExplanation>> Explain(
+      absl::Duration patience = absl::InfiniteDuration()) const;
+  // Has the requests of a disk or device be traced, or not, by its id; off at first, but for those
+  // with trace_latency. Also in the middle of I/O: a request that was taken before has no record.
+  // While it is on, each of its queues has 4 MiB of records, which are gone when it is off; the
+  // histograms (QueueStatistics::latencies) go on where they were. It stays over resets, moves and
+  // pauses. Waits for a turn of each of its queues' I/O threads, and for moves. NotFound: names
+  // what there is. DeadlineExceeded: the text says whether it will change.
+  absl::Status SetTrace(const std::string& device, bool on,
+                        absl::Duration patience = absl::InfiniteDuration());
+  // The newest requests of the device, or of all where `device` is empty, by queue: of what is
+  // traced. Also while it runs. Waits as SetTrace, and
+  // holds each I/O thread for some 100 us per queue. DeadlineExceeded: ask again later.
+  absl::StatusOr<std::vector<QueueLatencies>> Latencies(
+      const std::string& device = "", absl::Duration patience = absl::InfiniteDuration()) const;
   // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.
   int64_t first_run_ns() const;
   // Whether the guest has sent anything to its console yet. Any thread.

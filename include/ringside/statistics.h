@@ -5,12 +5,39 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <string>
 #include <vector>
 
 #include "ringside/config.h"
 
 namespace ringside {
+
+// As QueueStatistics counts requests.
+enum class RequestKind : uint8_t { kRead, kWrite, kFlush, kDiscard, kOther };
+inline constexpr size_t kRequestKinds = 5;
+
+// Of LatencyHistogram: each bucket ends with its bound, the last has none. They never change, so
+// that histograms of several machines and versions can be added up.
+inline constexpr std::array<uint64_t, 22> kLatencyBoundsNs = {
+    1'000,         2'000,         5'000,          //
+    10'000,        20'000,        50'000,         //
+    100'000,       200'000,       500'000,        //
+    1'000'000,     2'000'000,     5'000'000,      //
+    10'000'000,    20'000'000,    50'000'000,     //
+    100'000'000,   200'000'000,   500'000'000,    //
+    1'000'000'000, 2'000'000'000, 5'000'000'000,  //
+    10'000'000'000};
+inline constexpr size_t kLatencyBuckets = kLatencyBoundsNs.size() + 1;
+
+// How long requests of a kind took, from LatencyPoint::kSeen to kPublished.
+struct LatencyHistogram {
+  RequestKind kind = RequestKind::kOther;
+  std::array<uint64_t, kLatencyBuckets> counts{};  // by bucket, each without those below it
+  uint64_t sum_ns = 0;
+
+  uint64_t count() const { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
+};
 
 // A queue of a device, over the device's life, resets and moves included. A read is what writes
 // into the guest's memory, for whatever device.
@@ -23,6 +50,9 @@ struct QueueStatistics {
   uint64_t kicks_on = 0, kicks_off = 0;  // how often it was asked to kick, and not to
   uint64_t batches = 0;                  // publications of completed requests
   uint64_t interrupts = 0;               // of those, the ones the driver wanted to hear of
+  // Of the requests that were traced (Machine::SetTrace), by kind; of a kind that had none there is
+  // none.
+  std::vector<LatencyHistogram> latencies;
 
   uint64_t requests() const { return reads + writes + flushes + discards + others; }
   // Requests that cost the guest no kick of their own, and batches that cost it no interrupt.
@@ -119,10 +149,6 @@ struct MachineStatistics {
   std::vector<IoThreadStatistics> io_threads;
   std::vector<VcpuStatistics> vcpus;
 };
-
-// As QueueStatistics counts requests.
-enum class RequestKind : uint8_t { kRead, kWrite, kFlush, kDiscard, kOther };
-inline constexpr size_t kRequestKinds = 5;
 
 // What a request passes on its way, in this order:
 //

@@ -11,6 +11,7 @@
 #include <regex>
 #include <sstream>
 
+#include "devices/panic_port.h"
 #include "devices/power.h"
 #include "tests/support/devices/guest_memory.h"
 #include "tests/support/directories.h"
@@ -277,12 +278,20 @@ TEST_F(DisassemblyTest, OfTheDsdtHasTheAddressesOfTheMemoryLayout) {
   const std::string com1 = source.substr(source.find("Device (COM1)"));
   const std::string board = source.substr(source.find("Device (MBRD)"));
   const std::string pci = source.substr(source.find("Device (PCI0)"));
+  const std::string events = source.substr(source.find("Device (GED0)"));
+  const std::string panic = source.substr(source.find("Device (PEVT)"));
 
   EXPECT_THAT(Numbers(com1, "IO \\(Decode16,([^)]*)\\)"), ElementsAre(kCom1Port, kCom1Port, 1, 8));
   EXPECT_THAT(Numbers(com1,
                       "Interrupt \\(ResourceConsumer, Edge, ActiveHigh, Exclusive[^{]*"
                       "\\{([^}]*)\\}"),
               ElementsAre(kCom1Irq));
+  EXPECT_THAT(Numbers(events,
+                      "Interrupt \\(ResourceConsumer, Edge, ActiveHigh, Exclusive[^{]*"
+                      "\\{([^}]*)\\}"),
+              ElementsAre(kPowerButtonPin));
+  EXPECT_THAT(Numbers(panic, "IO \\(Decode16,([^)]*)\\)"),
+              ElementsAre(kPanicPort, kPanicPort, 1, PanicPort::kSize));
   EXPECT_THAT(Numbers(board, "Memory32Fixed \\(ReadWrite,([^)]*)\\)"),
               ElementsAre(kEcam, kEcamSize));
   EXPECT_THAT(Numbers(pci, "IO \\(Decode16,([^)]*)\\)"),
@@ -292,6 +301,15 @@ TEST_F(DisassemblyTest, OfTheDsdtHasTheAddressesOfTheMemoryLayout) {
   // Granularity, first and last bus, translation, length: the buses that MCFG has.
   EXPECT_THAT(Numbers(pci, "WordBusNumber \\(ResourceProducer,[^0]*([^)]*)\\)"),
               ElementsAre(0, 0, 0, 0, kEcamSize / 0x100000));
+}
+
+// ACPI 6.5 sections 4.8.2.2.1.2 and 5.6.9: 0x80 says that a button was pressed.
+TEST_F(DisassemblyTest, OfTheDsdtNotifiesThePowerButton) {
+  const Tables tables(1);
+  const std::string source = Disassemble(tables.table.at("DSDT"));
+  EXPECT_THAT(source, ContainsRegex("Device \\(PWRB\\)[^}]*EisaId \\(\"PNP0C0C\"\\)"));
+  EXPECT_THAT(source, ContainsRegex("Device \\(GED0\\)[^}]*\"ACPI0013\""));
+  EXPECT_THAT(source, ContainsRegex("Method \\(_EVT, 1,[^}]*Notify \\(PWRB, 0x80\\)"));
 }
 
 TEST_F(DisassemblyTest, OfTheDsdtHasTheSleepTypeThatPowersOff) {

@@ -8,6 +8,7 @@
 
 #include "tests/support/descriptors.h"
 #include "tests/support/vmm/disk_command_fixture.h"
+#include "tests/support/vmm/metrics_parser.h"
 
 namespace ringside {
 namespace {
@@ -53,6 +54,14 @@ TEST_F(CommandFilesTest, ARunThatDoesNotBeginLeavesThemAsTheyWere) {
   EXPECT_EQ(Content("trace").find("yesterday"), std::string::npos);
 }
 
+// It would run for a moment, on its disks.
+TEST_F(CommandFilesTest, NoGuestBeginsWithoutItsSocket) {
+  ExpectRefused({"--api-sock", MakeFile("vm.sock", "mine"), "--events", Path("events")},
+                "vm.sock' is there already and is no socket");
+  EXPECT_EQ(Content("vm.sock"), "mine");
+  EXPECT_EQ(Content("events"), "");
+}
+
 TEST_F(CommandFilesTest, TheConsolesIsNoneThatTheGuestRunsFrom) {
   const std::string disk = MakeDisk("disk", testing::kMiB);
   std::filesystem::create_hard_link(disk, Path("link"));
@@ -76,7 +85,7 @@ TEST_F(CommandFilesTest, AKeyIsGivenOnce) {
 // Opening one would wait for its reader.
 TEST_F(CommandFilesTest, ATraceIntoAFifoNeedsItsReader) {
   const std::string fifo = MakeFifo("fifo");
-  for (const char* option : {"--trace-latency", "--poll-trace"}) {
+  for (const char* option : {"--trace-latency", "--poll-trace", "--events"}) {
     ExpectRefused({"--disk", "type=null,size=1M", option, fifo},
                   fifo + "': No such device or address; start first what reads it");
   }
@@ -84,6 +93,28 @@ TEST_F(CommandFilesTest, ATraceIntoAFifoNeedsItsReader) {
       testing::Must(open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC), "open"));
   EXPECT_EQ(Run({"--disk", "type=null,size=1M", "--poll-trace", fifo}).status, 0);
   EXPECT_THAT(testing::ReadAvailable(reader.get()), StartsWith("# ringside poll trace"));
+  EXPECT_EQ(Run({"--events", fifo}).status, 0);
+  EXPECT_THAT(testing::ReadAvailable(reader.get()), StartsWith("{\"event\":\"started\""));
+}
+
+TEST_F(CommandFilesTest, EventsAreALineEachUpToTheEnd) {
+  ASSERT_EQ(Run({"--events", Path("events")}, "panics=1 end=reset").status, 3);
+  const std::string events = Content("events");
+  size_t from = 0;
+  for (const char* each : {"{\"event\":\"started\"", "{\"event\":\"console-spoke\"",
+                           "{\"event\":\"panicked\"", "\"detail\":\"reset\",\"count\":1}\n"}) {
+    const size_t at = events.find(each, from);
+    ASSERT_NE(at, std::string::npos) << each << " in " << events;
+    from = at + 1;
+  }
+  EXPECT_EQ(events.back(), '\n');
+  ExpectRefused({"--events", MakeFile("letter", "Dear Sir,\n")},
+                "letter' holds something else, which would be lost");
+  ExpectRefused({"--events", Path("new"), "--serial", "file=" + Path("new")},
+                "is the file of events too");
+  const ProcessResult full = Run({"--events", "/dev/full"});
+  EXPECT_EQ(full.status, 0) << "how the guest ended";
+  EXPECT_THAT(full.errors, HasSubstr("--events cannot write '/dev/full': No space left on device"));
 }
 
 TEST_F(CommandFilesTest, ATraceIsOneRunsAlone) {
@@ -109,6 +140,58 @@ TEST_F(CommandFilesTest, APictureReplacesOnlyItsLike) {
   EXPECT_EQ(report(Path("svg")).status, 0);
   EXPECT_EQ(Content("svg"), picture);
   EXPECT_THAT(report(MakeFifo("fifo")).errors, HasSubstr("start first what reads it"));
+}
+
+// ---- Metrics ----
+
+TEST_F(CommandFilesTest, MetricsAreOfTheWholeRun) {
+  const std::string vm1 = Path("vm1.prom");
+  for (int run = 0; run < 2; ++run) {  // the second replaces what the first has left
+    const ProcessResult result =
+        Run({"--disk", "path=" + MakeDisk("disk", 16 * testing::kMiB), "--metrics", vm1,
+             "--trace-latency", Path("trace"), "--metrics-interval", "1s"},
+            "disk=1 end=poweroff");
+    ASSERT_EQ(result.status, 0) << result.errors;
+    EXPECT_EQ(result.errors, "");
+  }
+  const testing::ParsedMetrics metrics = testing::ParseMetrics(Content("vm1.prom"));
+  EXPECT_THAT(metrics.problems, ::testing::IsEmpty());
+  EXPECT_EQ(metrics.Sum("ringside_machine_state", {{"machine", "vm1"}, {"state", "ended"}}), 1);
+  const double requests = metrics.Sum("ringside_requests_total", {{"device", "disk0"}});
+  EXPECT_GT(requests, 0);
+  EXPECT_EQ(metrics.Sum("ringside_request_duration_seconds_count", {{"device", "disk0"}}),
+            requests);
+  EXPECT_GT(metrics.Sum("ringside_process_open_fds"), 3);
+  EXPECT_GT(metrics.Sum("ringside_process_threads"), 1);
+  EXPECT_GT(metrics.Sum("ringside_process_cpu_seconds_total"), 0);
+  EXPECT_GT(metrics.Sum("ringside_process_resident_memory_bytes"), 1 << 20);
+  for (const auto& file : std::filesystem::directory_iterator(Path(""))) {
+    EXPECT_NE(file.path().extension(), ".tmp") << file.path();
+  }
+}
+
+TEST_F(CommandFilesTest, MetricsReplaceOnlyTheirLike) {
+  ExpectRefused({"--metrics", MakeFile("notes", "mine")}, "holds something else");
+  EXPECT_EQ(Content("notes"), "mine");
+  ExpectRefused({"--metrics", MakeFifo("fifo")}, "holds something else");
+  ExpectRefused({"--metrics", Path("nowhere/vm.prom")}, "No such file or directory");
+  ExpectRefused({"--metrics", RINGSIDE_GUEST_ELF}, "holds something else");
+  ExpectRefused({"--metrics", Path("a"), "--metrics-interval", "999ms"}, "1s to 1h");
+  ExpectRefused({"--metrics", Path("a"), "--metrics-interval", "61m"}, "1s to 1h");
+  ExpectRefused({"--metrics-interval", "60s"}, "give --metrics FILE");
+}
+
+// The machine goes on, and says once what is wrong.
+TEST_F(CommandFilesTest, MetricsThatCannotBeWrittenAreNoReasonToStop) {
+  std::filesystem::create_directory(Path("gone"));
+  const ProcessResult result = RunProcess(
+      {"/bin/sh", "-c",
+       std::string(RINGSIDE_COMMAND) + " run --kernel " + RINGSIDE_GUEST_ELF +
+           " --metrics-interval 1s --cmdline 'end=spin' --metrics " + Path("gone/vm.prom") +
+           " & while ! [ -e " + Path("gone/vm.prom") + " ]; do sleep 0.01; done; rm -r " +
+           Path("gone") + "; sleep 2.5; kill $!; wait"});
+  EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("the metrics were not written to '"));
 }
 
 }  // namespace

@@ -7,11 +7,13 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 #include <sstream>
 
 #include "tests/support/directories.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/vmm/test_machine.h"
+#include "vmm/metric_table.h"
 
 namespace ringside {
 namespace {
@@ -170,7 +172,8 @@ TEST_F(ConfigCommandTest, WantsToKnowWhatToPrint) {
     const ProcessResult result = Ringside(arguments);
     EXPECT_EQ(result.status, 2);
     EXPECT_EQ(result.errors,
-              "ringside: error: config prints one thing: give --schema or --markdown\n");
+              "ringside: error: config prints one thing: give --schema, --markdown, --metrics or "
+              "--openapi\n");
   }
 }
 
@@ -193,6 +196,32 @@ TEST_F(ConfigCommandTest, WhatIsCommittedIsCurrent) {
       << "make it anew: build/release/ringside config --markdown > docs/options.md";
   EXPECT_EQ(Ringside({"config", "--schema"}).output, committed("options.schema.json"))
       << "make it anew: build/release/ringside config --schema > docs/options.schema.json";
+  EXPECT_EQ(Ringside({"config", "--metrics"}).output, committed("metrics.md"))
+      << "make it anew: build/release/ringside config --metrics > docs/metrics.md";
+}
+
+// What each query of the dashboard asks for is there.
+TEST(Dashboard, NamesMetricsOfTheTable) {
+  std::set<std::string> known;
+  for (const Metric& metric : Metrics()) {
+    const std::string name = metric.name;
+    if (metric.type != MetricType::kHistogram) known.insert(name);
+    if (metric.type != MetricType::kHistogram) continue;
+    known.insert({name + "_bucket", name + "_sum", name + "_count"});
+  }
+  const auto path = std::filesystem::path(RINGSIDE_DOCS) / "grafana" / "ringside.json";
+  const nlohmann::json dashboard = nlohmann::json::parse(ReadFile(path));
+  std::vector<std::string> queries = {dashboard["templating"]["list"][1]["query"]};
+  for (const auto& panel : dashboard["panels"]) {
+    for (const auto& target : panel["targets"]) queries.push_back(target["expr"]);
+  }
+  EXPECT_GE(queries.size(), dashboard["panels"].size() + 1);
+  static const std::regex kName("ringside_[a-z_]+");
+  for (const std::string& query : queries) {
+    std::sregex_iterator name(query.begin(), query.end(), kName);
+    EXPECT_NE(name, std::sregex_iterator()) << query;
+    for (; name != std::sregex_iterator(); ++name) EXPECT_EQ(known.count(name->str()), 1u) << query;
+  }
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <array>
 #include <csignal>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <thread>
 #include <unistd.h>
 
@@ -41,7 +42,7 @@ TEST_F(EndSignalsTest, WorkIsDoneOnTheCallersThreadAndSignalsArriveMeanwhile) {
   std::thread::id worker, listener;
   std::vector<int> arrived;
   testing::BoundedEvent first, second;
-  const absl::Status status = signals.Attend(
+  signals.Attend(
       [&] {
         worker = std::this_thread::get_id();
         kill(getpid(), SIGTERM);
@@ -55,10 +56,30 @@ TEST_F(EndSignalsTest, WorkIsDoneOnTheCallersThreadAndSignalsArriveMeanwhile) {
         arrived.size() == 1 ? first.Notify() : second.Notify();
       });
   signals.Release();
-  EXPECT_TRUE(status.ok()) << status;
   EXPECT_EQ(worker, std::this_thread::get_id());
   EXPECT_NE(listener, std::this_thread::get_id());
   EXPECT_EQ(arrived, std::vector<int>({SIGTERM, SIGHUP}));
+}
+
+// A client of the control socket may have used them all up.
+TEST_F(EndSignalsTest, WithoutADescriptorTheWorkIsDoneAllTheSame) {
+  const EndSignals signals;
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  bool is_done = false, was_blocked = true;
+  signals.Attend(
+      [&] {
+        is_done = true;
+        was_blocked = IsBlocked(SIGTERM);
+      },
+      [](int /*signal*/) {});
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(is_done);
+  EXPECT_FALSE(was_blocked) << "nobody would take it";
+  EXPECT_TRUE(IsBlocked(SIGTERM));
+  signals.Release();
 }
 
 // As nohup and a shell's `trap '' INT` have it. A blocked signal would be kept although it is

@@ -130,8 +130,9 @@ TEST_F(LatencyFileTest, ValuesThatCannotBeAreRefused) {
   // A count alone must not make it allocate or loop.
   ExpectRefused(absl::StrFormat(kHeader, "2", "1", "9223372036854775807") + kQueue, "at line 3");
   ExpectRefused(absl::StrFormat(kHeader, "2", "9223372036854775807", "1"), "at line 2");
-  for (const char* queue : {"[]", "{}", "{\"device\":0,\"path\":\"a\",\"queue\":0,\"overwritten\":0}",
-                            "{\"device\":\"d\",\"path\":\"a\",\"queue\":65536,\"overwritten\":0}"}) {
+  for (const char* queue :
+       {"[]", "{}", "{\"device\":0,\"path\":\"a\",\"queue\":0,\"overwritten\":0}",
+        "{\"device\":\"d\",\"path\":\"a\",\"queue\":65536,\"overwritten\":0}"}) {
     ExpectRefused(absl::StrFormat(kHeader, "2", "1", "0") + queue + "\n", "at line 2");
   }
   for (const char* record :

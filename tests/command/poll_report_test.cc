@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using Json = nlohmann::json;
 
-constexpr int64_t kForever = PollPolicy::kForever;
+constexpr int64_t kForever = kWaitForever;
 
 uint64_t& Waits(WaitExplanation& waiting, WaitReason reason) {
   return waiting.waits[static_cast<size_t>(reason)];

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "command/poll_settings.h"
 #include "command/statistics_report.h"
+#include "vmm/poll_settings.h"
 
 namespace ringside {
 namespace {
@@ -48,13 +48,13 @@ TEST(StatisticsReportTest, TheConsoleTellsWhatBecameOfItsBytes) {
   statistics.console = {.written = 1, .waiting = 2, .dropped = 3};
   EXPECT_THAT(StatisticsTable(statistics),
               HasSubstr("console: 1 bytes written, 2 waiting for their reader, 3 dropped\n"));
-  const nlohmann::json json = nlohmann::json::parse(StatisticsJson(statistics));
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJsonText(statistics));
   EXPECT_EQ(json["console"],
             nlohmann::json::parse(R"({"bytes_written":1,"bytes_waiting":2,"bytes_dropped":3})"));
 }
 
 TEST(StatisticsReportTest, TheJsonTellsThemToo) {
-  const nlohmann::json json = nlohmann::json::parse(StatisticsJson(TwoThreads()));
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJsonText(TwoThreads()));
   EXPECT_EQ(json["disks"][0]["queues"][0]["io_thread"], "b");
   const nlohmann::json& thread = json["io_threads"][1];
   EXPECT_EQ(json["disks"][0]["id"], "root");
@@ -70,6 +70,18 @@ TEST(StatisticsReportTest, TheJsonTellsThemToo) {
   EXPECT_EQ(thread["sleep_cpu_ns"], 1900);
 }
 
+TEST(StatisticsReportTest, TheJsonHasTheLatenciesOfWhatWasTraced) {
+  MachineStatistics statistics;
+  LatencyHistogram writes = {.kind = RequestKind::kWrite, .sum_ns = 123};
+  writes.counts[0] = 2;
+  writes.counts.back() = 1;
+  statistics.disks = {{.queues = {{.latencies = {writes}}, {}}}};
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJsonText(statistics));
+  EXPECT_EQ(json["disks"][0]["queues"][0]["latencies"], nlohmann::json::parse(R"({"write":
+      {"count":3,"sum_ns":123,"buckets":[{"to_ns":1000,"count":2},{"to_ns":null,"count":1}]}})"));
+  EXPECT_FALSE(json["disks"][0]["queues"][1].contains("latencies"));
+}
+
 // A counter of a backend needs no word in the reports.
 TEST(StatisticsReportTest, ADiskTellsWhateverItsBackendCounts) {
   MachineStatistics statistics;
@@ -82,7 +94,7 @@ TEST(StatisticsReportTest, ADiskTellsWhateverItsBackendCounts) {
   EXPECT_THAT(table, HasSubstr("disk nvme://0000:00:04.0/1: cache=none aio=nvme, 11 commands, "
                                "20 never heard of\n"));
   EXPECT_THAT(table, HasSubstr("disk file: cache=writeback aio=unused\n"));
-  const nlohmann::json json = nlohmann::json::parse(StatisticsJson(statistics));
+  const nlohmann::json json = nlohmann::json::parse(StatisticsJsonText(statistics));
   EXPECT_EQ(json["disks"][0]["counters"],
             nlohmann::json::parse(R"({"commands":11,"splits":0,"never_heard_of":20})"));
   EXPECT_EQ(json["disks"][1]["counters"], nlohmann::json::object());

@@ -3,11 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
+#include "tests/support/allocation_counter.h"
 
 namespace ringside {
 namespace {
 
 using Interrupt = LatencyTrace::Interrupt;
+
+LatencyHistograms histograms;
 
 void RunOne(LatencyTrace& trace, uint16_t head, uint64_t bytes,
             Interrupt interrupt = Interrupt::kRaised) {
@@ -31,7 +34,7 @@ bool Ordered(const LatencyRecord& record, LatencyPoint last = LatencyPoint::kInt
 
 TEST(LatencyTrace, StampsEachPointInOrder) {
   const int64_t before_ns = MonotonicNs();
-  LatencyTrace trace(4);
+  LatencyTrace trace(4, histograms);
   RunOne(trace, 3, 512);
   const std::vector<LatencyRecord> records = trace.Records();
   ASSERT_EQ(records.size(), 1u);
@@ -43,7 +46,7 @@ TEST(LatencyTrace, StampsEachPointInOrder) {
 }
 
 TEST(LatencyTrace, ABatchSharesWhatHappensToItAsAWhole) {
-  LatencyTrace trace(4);
+  LatencyTrace trace(4, histograms);
   trace.Seen();
   Hook* submit = nullptr;
   for (const uint16_t head : {2, 0, 1}) {
@@ -67,7 +70,7 @@ TEST(LatencyTrace, ABatchSharesWhatHappensToItAsAWhole) {
 }
 
 TEST(LatencyTrace, ARequestKeepsTheStampsOfItsOwnBatch) {
-  LatencyTrace trace(4);
+  LatencyTrace trace(4, histograms);
   trace.Seen();
   trace.Taken(0, RequestKind::kRead, 100);
   trace.SubmitLater(0).Run();
@@ -90,7 +93,7 @@ TEST(LatencyTrace, ARequestKeepsTheStampsOfItsOwnBatch) {
 }
 
 TEST(LatencyTrace, ASuppressedInterruptIsNone) {
-  LatencyTrace trace(4);
+  LatencyTrace trace(4, histograms);
   RunOne(trace, 0, 1, Interrupt::kSuppressed);
   RunOne(trace, 0, 2);
   const std::vector<LatencyRecord> records = trace.Records();
@@ -100,7 +103,7 @@ TEST(LatencyTrace, ASuppressedInterruptIsNone) {
 }
 
 TEST(LatencyTrace, WhatIsAnsweredAtOnceIsCompletedWhenTaken) {
-  LatencyTrace trace(4);
+  LatencyTrace trace(4, histograms);
   trace.Seen();
   trace.Taken(0, RequestKind::kOther, 0);
   trace.Answered(0);
@@ -118,7 +121,7 @@ TEST(LatencyTrace, WhatIsAnsweredAtOnceIsCompletedWhenTaken) {
 }
 
 TEST(LatencyTrace, TheNewestWinAndTheOthersAreCounted) {
-  LatencyTrace trace(4, /*capacity=*/3);
+  LatencyTrace trace(4, histograms, /*capacity=*/3);
   for (const uint64_t i : {1, 2, 3}) RunOne(trace, 0, i);
   EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{1, 2, 3}));
   EXPECT_EQ(trace.overwritten(), 0u);
@@ -131,7 +134,7 @@ TEST(LatencyTrace, TheNewestWinAndTheOthersAreCounted) {
 }
 
 TEST(LatencyTrace, ABatchLargerThanTheRingLeavesItsEnd) {
-  LatencyTrace trace(8, /*capacity=*/3);
+  LatencyTrace trace(8, histograms, /*capacity=*/3);
   trace.Seen();
   for (uint16_t head = 0; head < 8; ++head) {
     trace.Taken(head, RequestKind::kFlush, head);
@@ -144,7 +147,7 @@ TEST(LatencyTrace, ABatchLargerThanTheRingLeavesItsEnd) {
 }
 
 TEST(LatencyTrace, ARestartForgetsWhatWasUnderWay) {
-  LatencyTrace trace(2);
+  LatencyTrace trace(2, histograms);
   RunOne(trace, 0, 1);
   trace.Seen();
   trace.Taken(0, RequestKind::kRead, 2);
@@ -165,12 +168,79 @@ TEST(LatencyTrace, ARestartForgetsWhatWasUnderWay) {
   EXPECT_EQ(Bytes(trace), (std::vector<uint64_t>{1, 4, 4}));
 }
 
+// What was taken before the trace began.
+TEST(LatencyTrace, ARequestOfWhichItHasNotSeenTheBeginningHasNoRecord) {
+  LatencyHistograms empty;
+  LatencyTrace trace(2, empty);
+  trace.SubmitLater(0).Run();  // as on another thread, where a request begins anew
+  trace.Answered(0);
+  trace.Answered(1);
+  trace.Published();
+  trace.Finish(Interrupt::kRaised);
+  EXPECT_TRUE(trace.Records().empty());
+  EXPECT_TRUE(empty.Read().empty());
+}
+
+TEST(LatencyTrace, ASnapshotIsOfItsMomentAndAllocatesNothing) {
+  LatencyTrace trace(4, histograms, /*capacity=*/3);
+  for (uint64_t i = 1; i <= 5; ++i) RunOne(trace, 0, i);
+  LatencyTrace::Snapshot snapshot(3);
+  const uint64_t before = testing::AllocationsOfThisThread();
+  trace.CopyTo(snapshot);
+  EXPECT_EQ(testing::AllocationsOfThisThread(), before);
+  RunOne(trace, 0, 6);
+  ASSERT_EQ(snapshot.Records().size(), 3u);
+  EXPECT_EQ(snapshot.Records().back().bytes, 5u);
+  EXPECT_EQ(snapshot.overwritten(), 2u);
+}
+
+// ---- Histograms ----
+
+TEST(LatencyHistogram, ABoundBelongsToTheBucketBelowIt) {
+  LatencyHistograms all;
+  for (const uint64_t ns :
+       std::array<uint64_t, 5>{0, 1'000, 1'001, 10'000'000'000, 10'000'000'001}) {
+    all.Add(RequestKind::kFlush, ns);
+  }
+  const std::vector<LatencyHistogram> read = all.Read();
+  ASSERT_EQ(read.size(), 1u) << "of one kind";
+  EXPECT_EQ(read[0].kind, RequestKind::kFlush);
+  EXPECT_EQ(read[0].counts[0], 2u);
+  EXPECT_EQ(read[0].counts[1], 1u);
+  EXPECT_EQ(read[0].counts[kLatencyBuckets - 2], 1u);
+  EXPECT_EQ(read[0].counts[kLatencyBuckets - 1], 1u);
+  EXPECT_EQ(read[0].count(), 5u);
+  EXPECT_EQ(read[0].sum_ns, 20'000'002'002u);
+}
+
+TEST(LatencyHistogram, TheBoundsAscend) {
+  EXPECT_TRUE(std::ranges::is_sorted(kLatencyBoundsNs, std::less_equal()));
+}
+
+// It adds up to what the records say, whenever the counter's rate was measured.
+TEST(LatencyHistogram, HasTheTimesOfTheTrace) {
+  LatencyHistograms all;
+  LatencyTrace trace(1, all);
+  for (int i = 0; i < 1000; ++i) RunOne(trace, 0, 512);
+  double sum_ns = 0;
+  for (const LatencyRecord& record : trace.Records()) {
+    sum_ns +=
+        static_cast<double>(record.at(LatencyPoint::kPublished) - record.at(LatencyPoint::kSeen));
+  }
+  const std::vector<LatencyHistogram> read = all.Read();
+  ASSERT_EQ(read.size(), 1u);
+  EXPECT_EQ(read[0].count(), 1000u);
+  // Each is cut to whole nanoseconds in both.
+  EXPECT_NEAR(static_cast<double>(read[0].sum_ns), sum_ns, 0.2 * sum_ns + 2000);
+}
+
 // ---- Drivers that break the rules, and queues that are at their end ----
 
 // Nobody publishes for a queue that is broken or stopped, while what it has in flight completes.
 // The lists have room for each head once, and AddressSanitizer looks at what is behind them.
 TEST(LatencyTrace, WhatIsNeverPublishedTakesNoMoreThanAPlaceAHead) {
-  LatencyTrace trace(4);
+  LatencyTrace trace(4, histograms);
+  trace.Seen();
   for (int round = 0; round < 1000; ++round) {
     for (uint16_t head = 0; head < 4; ++head) {
       trace.Taken(head, RequestKind::kRead, 512);
@@ -187,7 +257,7 @@ TEST(LatencyTrace, WhatIsNeverPublishedTakesNoMoreThanAPlaceAHead) {
 }
 
 TEST(LatencyTrace, AHeadThatIsUsedAgainTooSoonHasTheRecordOfTheLaterRequest) {
-  LatencyTrace trace(2);
+  LatencyTrace trace(2, histograms);
   trace.Seen();
   trace.Taken(0, RequestKind::kRead, 1);
   trace.Answered(0);
@@ -203,7 +273,7 @@ TEST(LatencyTrace, AHeadThatIsUsedAgainTooSoonHasTheRecordOfTheLaterRequest) {
 }
 
 TEST(LatencyTrace, AHeadThatIsUnderWayAgainIsRecordedWhenItIsDone) {
-  LatencyTrace trace(1);
+  LatencyTrace trace(1, histograms);
   trace.Seen();
   trace.Taken(0, RequestKind::kRead, 1);
   trace.Answered(0);
@@ -221,7 +291,7 @@ TEST(LatencyTrace, AHeadThatIsUnderWayAgainIsRecordedWhenItIsDone) {
 }
 
 TEST(LatencyTrace, NothingIsNoRecord) {
-  EXPECT_TRUE(LatencyTrace(4).Records().empty());
+  EXPECT_TRUE(LatencyTrace(4, histograms).Records().empty());
 }
 
 }  // namespace

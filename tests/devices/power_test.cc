@@ -1,7 +1,10 @@
 #include "devices/power.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <vector>
 
+#include "devices/panic_port.h"
 #include "tests/support/registers.h"
 
 namespace ringside {
@@ -59,6 +62,17 @@ TEST_F(Reset, HappensOnTheResetCommandAlone) {
 // A driver waits for an empty input buffer before it writes the command.
 TEST_F(Reset, TheControllerIsAlwaysReadyForACommand) {
   EXPECT_EQ(ReadAs<uint8_t>(port_, 0), 0);
+}
+
+// QEMU, docs/specs/pvpanic.rst: bit 0 is a panic, bit 1 one that a crash kernel takes over.
+TEST(Panic, IsToldOfItsTwoBitsAlone) {
+  std::vector<bool> told;
+  PanicPort port([&](bool crash_loaded) { told.push_back(crash_loaded); });
+  EXPECT_EQ(ReadAs<uint8_t>(port, 0), 0x03);
+  for (const uint8_t other : {0x00, 0x04, 0xfc}) WriteAs<uint8_t>(port, 0, other);
+  EXPECT_TRUE(told.empty());
+  for (const uint8_t value : {0x01, 0x02, 0x03}) WriteAs<uint8_t>(port, 0, value);
+  EXPECT_THAT(told, ::testing::ElementsAre(false, true, true));
 }
 
 }  // namespace

@@ -327,6 +327,37 @@ TEST_F(VirtioBlkMoveTest, ABrokenQueueMovesAndStaysBroken) {
 
 // ---- The latency trace ----
 
+// Reads that are held, before a trace and while it is on, and a move in the middle of both.
+TEST_F(VirtioBlkMoveTest, ATraceBeginsAndEndsInTheMiddleOfIo) {
+  Start(TwoThreads());
+  const auto set_trace = [&](size_t thread, std::unique_ptr<LatencyTrace> trace) {
+    RunOn(*threads_[thread], [&] { trace = device_->SetTrace(0, std::move(trace)); });
+    LetTurn(*threads_[thread]);
+    return trace;
+  };
+  for (int round = 0; round < 3; ++round) {
+    HoldReads(2);
+    EXPECT_EQ(set_trace(0, device_->NewTrace(0)), nullptr);
+    const auto move = BeginMove(0, 1);
+    Settle();
+    ReleaseAndWait(2);
+    move->over.WaitOrAbort();
+    driver().AddFlush();
+    rig().Publish();
+    ReleaseAndWait(1);
+    HoldReads(1);
+    const std::unique_ptr<LatencyTrace> trace = set_trace(1, nullptr);
+    ASSERT_NE(trace, nullptr);
+    ReleaseAndWait(1);
+    ASSERT_EQ(trace->Records().size(), 1u) << "of the request that began and ended in it";
+    EXPECT_EQ(trace->Records()[0].kind, RequestKind::kFlush);
+    ASSERT_TRUE(MoveTo(0).ok());
+  }
+  const std::vector<LatencyHistogram> histograms = device_->stats(0).latencies.Read();
+  ASSERT_EQ(histograms.size(), 1u);
+  EXPECT_EQ(histograms[0].count(), 3u);
+}
+
 TEST_F(VirtioBlkMoveTest, TheTraceGoesOn) {
   Start(Traced());
   for (int round = 0; round < 20; ++round) {

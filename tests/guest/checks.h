@@ -29,9 +29,14 @@ void CheckProcessors(uint64_t count);
 // timer_checks.cc
 void SayTimer();
 
+// power_checks.cc: the first waits for ever for the power button.
+void AwaitButton();
+void Panic(uint64_t times);
+
 // disk_checks.cc
 void CheckDisks(uint64_t seed);
 void VerifyDisks(uint64_t seed);
+void CheckErrors(uint64_t reads);
 
 // queue_checks.cc
 void CheckQueues(uint64_t seed, uint64_t queues);

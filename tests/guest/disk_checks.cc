@@ -224,6 +224,15 @@ void CheckDisks(uint64_t seed) {
   Say("disks=", Decimal{Disks().size()});
 }
 
+void CheckErrors(uint64_t reads) {
+  for (VirtioBlk& disk : Disks()) {
+    if (!disk.Start({})) continue;
+    uint64_t errors = 0;
+    for (uint64_t i = 0; i < reads; ++i) errors += DoData(disk, kBlkRead, 0, 512) == kBlkIoError;
+    Expect("disk: errors", reads, errors);
+  }
+}
+
 void VerifyDisks(uint64_t seed) {
   for (VirtioBlk& disk : Disks()) {
     if (!disk.Start({})) continue;

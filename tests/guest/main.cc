@@ -7,6 +7,8 @@
 //   irq=1       receives one character from COM1 by interrupt
 //   cpuid=1     prints CPUID leaves
 //   pit=1       says whether an interval timer counts
+//   panics=N    says at pvpanic's port N times that it has crashed, which it has not
+//   button=1    waits until its power button is pressed
 //   smp=N       starts N - 1 application processors, which take interrupts in ring 3 and then stay
 //               there
 //   disk=1      checks every virtio-blk disk, and leaves the pattern of seed=N (default 1) on the
@@ -16,6 +18,7 @@
 //   transport=HOW  pci or mmio: keeps from looking for disks on the other
 //   virtio_mmio.device=SIZE@ADDRESS:IRQ  as VMMs append it for each virtio-mmio device
 //   verify-disk=N  checks that the pattern of seed N is on every disk
+//   disk-errors=N  N reads of each disk, one after the other, are all answered with an error
 //   records=1   writes numbered records (record.h) with flushes between them to the first writable
 //               disk until it is full; "durable K" says that all up to K are acknowledged
 //   check-records=1  counts the whole records there; those from 0 to durable=K must be
@@ -59,6 +62,8 @@ void RunChecks(const CommandLine& command_line) {
   if (command_line.IsOn("irq")) CheckSerialInterrupt();
   if (command_line.IsOn("cpuid")) SayCpuid();
   if (command_line.IsOn("pit")) SayTimer();
+  const uint64_t panics = command_line.GetNumber("panics", 0);
+  if (panics > 0) Panic(panics);
   const uint64_t processors = command_line.GetNumber("smp", 0);
   if (processors > 0) CheckProcessors(processors);
   if (command_line.IsOn("entropy")) CheckEntropy();
@@ -69,6 +74,8 @@ void RunChecks(const CommandLine& command_line) {
   if (!command_line.Get("verify-disk").empty()) {
     VerifyDisks(command_line.GetNumber("verify-disk", seed));
   }
+  const uint64_t errors = command_line.GetNumber("disk-errors", 0);
+  if (errors > 0) CheckErrors(errors);
   if (command_line.IsOn("records")) WriteRecords(seed);
   if (command_line.IsOn("check-records")) {
     const bool required = !command_line.Get("durable").empty();
@@ -78,6 +85,7 @@ void RunChecks(const CommandLine& command_line) {
   const std::string_view hostile = command_line.Get("hostile");
   if (!hostile.empty()) CheckHostile(hostile);
   Measure(command_line);
+  if (command_line.IsOn("button")) AwaitButton();
 }
 
 }  // namespace

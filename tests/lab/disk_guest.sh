@@ -92,6 +92,33 @@ check_delayed() {
 
 check_clock() { echo "clock=$(date +%s)"; }
 
+# Until the power button is pressed: written and verified again and again, while a disk and the
+# entropy device are reset by their driver.
+check_driven() {
+    button=$(grep -l '^Power Button$' /sys/class/input/event*/device/name | cut -d / -f 5)
+    (dd if="/dev/input/$button" bs=24 count=1 of=/dev/null 2>/dev/null; : >/run/pressed) &
+    resets=/run/resets
+    while [ ! -e /run/pressed ]; do
+        for device in /sys/block/vdc/device /sys/bus/virtio/drivers/virtio_rng/virtio*; do
+            [ -e "$device" ] || continue
+            driver=$(readlink -f "$device/driver") name=$(basename "$(readlink -f "$device")")
+            echo "$name" >"$driver/unbind" && echo "$name" >"$driver/bind" && echo "$name" >>$resets
+        done
+        sleep 0.2
+    done &
+    jobs=0
+    while [ ! -e /run/pressed ]; do
+        must fio --ioengine=io_uring --direct=1 --iodepth=16 --rw=randwrite --bsrange=4k-64k --thread \
+            --numjobs=2 --cpus_allowed=0-1 --cpus_allowed_policy=split --verify=crc32c \
+            --verify_fatal=1 --randrepeat=0 --size=4M --name=driven --filename="$raw" \
+            --offset_increment=4M
+        jobs=$((jobs + 1))
+    done
+    wait
+    echo "driven_jobs=$jobs"
+    echo "driven_resets=$(wc -l <$resets)"
+}
+
 # Requests at random moments, one at a time: one that is never noticed would hold up its job for ever.
 check_pauses() {
     must fio --ioengine=io_uring --direct=1 --iodepth=1 --rw=randread --bs=4k --thread \

@@ -2,6 +2,7 @@
 // and links is most of the test.
 #include <iostream>
 #include <ringside/config.h>
+#include <ringside/event.h>
 #include <ringside/log.h>
 #include <ringside/machine.h>
 #include <string>
@@ -14,6 +15,12 @@ class Lines final : public ringside::LogSink {
   int count = 0;
 };
 
+class Events final : public ringside::EventSink {
+ public:
+  void Happened(const ringside::MachineEvent& event) override { last = event.sequence; }
+  int64_t last = 0;
+};
+
 // Never called: a machine's functions are there.
 [[maybe_unused]] absl::Status UseAll(ringside::Machine& machine) {
   machine.BeginPause([&machine](const absl::Status&) { machine.Resume(); });
@@ -22,7 +29,10 @@ class Lines final : public ringside::LogSink {
   if (!io_thread.ok()) return io_thread.status();
   (void)machine.MoveQueue("disk0", 0, *io_thread, absl::Seconds(1));
   (void)machine.SetPoll(*io_thread, {.kind = ringside::PollKind::kAlways});
-  (void)machine.Latencies();
+  (void)machine.Explain(absl::Seconds(1));
+  (void)machine.SetTrace("disk0", true, absl::Seconds(1));
+  (void)machine.Latencies("disk0", absl::Seconds(1));
+  if (!machine.PressPowerButton().ok()) (void)machine.ShutDown(absl::Seconds(30));
   (void)machine.Pause(absl::Seconds(machine.end_fd()));
   return machine.RemoveIoThread(*io_thread);
 }
@@ -35,6 +45,8 @@ int main(int argc, char** argv) {
   ringside::MachineConfig config;
   config.kernel = argv[1];
   config.log = &log;
+  Events events;
+  config.events = &events;
   config.disks = {{.backend = ringside::NullConfig{.size = 1 << 20}},
                   {.backend = ringside::NvmeConfig{.address = "0000:00:04.0"}},
                   {.backend = ringside::NvmePassthroughConfig{.path = "/dev/ng0n1"}},

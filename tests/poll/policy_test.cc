@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 #include <memory>
 
-#include "poll/explanation.h"
 #include "poll/policy.h"
 
 namespace ringside {

@@ -60,7 +60,7 @@ TEST_F(BlockFilterTest, OneAroundAnotherIsInTheReportsByItself) {
       Run("disk=1", {{.backend = CountingConfig{.backend = FileConfig{.path = plain.path()},
                                                 .prefix = "counted."}},
                      {.backend = CountingConfig{.backend = inner, .prefix = "outer."}}});
-  const nlohmann::json disks = nlohmann::json::parse(StatisticsJson(statistics))["disks"];
+  const nlohmann::json disks = nlohmann::json::parse(StatisticsJsonText(statistics))["disks"];
   ASSERT_EQ(disks.size(), 2u);
   EXPECT_EQ(disks[1]["path"], nested.path());
   EXPECT_EQ(disks[1]["cache"], "writeback");

@@ -181,10 +181,15 @@ TEST_P(MoveMachineTest, AQueueMovesWhileTheGuestChecksEveryByte) {
   EXPECT_GT(moves, 100);
   EXPECT_GT(seen, 3u) << "the guest got on between moves";
   const MachineStatistics statistics = machine->Statistics();
-  const std::vector<QueueLatencies> latencies = machine->Latencies();
+  const std::vector<QueueLatencies> latencies = *machine->Latencies();
   ASSERT_EQ(latencies.size(), 1u);
   EXPECT_EQ(latencies[0].records.size() + latencies[0].overwritten,
             statistics.disks[0].queues[0].requests());
+  uint64_t counted = 0;
+  for (const LatencyHistogram& each : statistics.disks[0].queues[0].latencies) {
+    counted += each.count();
+  }
+  EXPECT_EQ(counted, statistics.disks[0].queues[0].requests());
 }
 
 INSTANTIATE_TEST_SUITE_P(, MoveMachineTest,
@@ -225,7 +230,7 @@ TEST_F(IoThreadsMachineTest, MovingAndPollingSayWhatThereIsNot) {
   EXPECT_EQ(machine->Statistics().disks[0].id, "root");
   EXPECT_TRUE(machine->MoveQueue("root", 0, "b").ok());
   EXPECT_EQ(Message(machine->MoveQueue("disk0", 0, "a")),
-            "device 'disk0' is unknown, or has no queues to move; did you mean 'root'?");
+            "device 'disk0' is unknown, or has no queues; did you mean 'root'?");
   EXPECT_EQ(Message(machine->MoveQueue("root", 3, "a")), "root has no queue 3; it has 0 to 0");
   EXPECT_EQ(Message(machine->MoveQueue("root", 0, "c")),
             "I/O thread 'c' is unknown; did you mean 'a'?");
@@ -276,7 +281,7 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
     return absl::IsDeadlineExceeded(status) &&
            Message(status).find("I/O thread 'a' still waits") != std::string::npos;
   };
-  EXPECT_TRUE(gave_up(internals.Explain(kPatience).status()));
+  EXPECT_TRUE(gave_up(machine->Explain(kPatience).status()));
   EXPECT_TRUE(gave_up(internals.Waits(kPatience).status()));
   EXPECT_TRUE(gave_up(machine->SetPoll("a", {.kind = PollKind::kAlways}, kPatience)));
   EXPECT_TRUE(gave_up(machine->SetPoll("a", {.kind = PollKind::kNever}, kPatience)));
@@ -290,7 +295,7 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   release.Notify();
   ASSERT_TRUE(testing::SpinUntil(
       [&] { return machine->Statistics().devices[0].queues[0].io_thread == "a"; }));
-  const auto explanations = internals.Explain();
+  const auto explanations = machine->Explain();
   ASSERT_TRUE(explanations.ok()) << explanations.status();
   EXPECT_EQ((*explanations)[0].io_thread, "a");
   EXPECT_TRUE(internals.Waits().ok());

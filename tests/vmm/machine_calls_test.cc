@@ -1,12 +1,16 @@
 // What embedders may do at the same time as a machine's devices are moved, made anew or ended.
 #include <atomic>
+#include <filesystem>
 #include <gtest/gtest.h>
 #include <random>
 #include <thread>
 
+#include "absl/cleanup/cleanup.h"
 #include "block/null_device.h"
 #include "tests/support/races.h"
+#include "tests/support/vmm/metrics_parser.h"
 #include "tests/support/vmm/pausing_machine.h"
+#include "vmm/metrics.h"
 
 namespace ringside {
 namespace {
@@ -283,6 +287,149 @@ TEST_F(MachineCallsTest, WhatACallbackOwnsGoesWithoutLocks) {
     ASSERT_TRUE(testing::SpinUntil([&] { return told == 20; }));
     machine->Resume();
   }
+}
+
+// ---- Traces ----
+
+// The records of a device, by queue.
+std::vector<size_t> Records(Machine& machine, const std::string& device) {
+  std::vector<size_t> records;
+  const absl::StatusOr<std::vector<QueueLatencies>> latencies = machine.Latencies();
+  EXPECT_TRUE(latencies.ok()) << latencies.status();
+  for (const QueueLatencies& queue : *latencies) {
+    if (queue.device == device) records.push_back(queue.records.size());
+  }
+  return records;
+}
+
+uint64_t Traced(Machine& machine) {
+  uint64_t count = 0;
+  const MachineStatistics statistics = machine.Statistics();
+  for (const LatencyHistogram& each : statistics.disks[0].queues[0].latencies) {
+    count += each.count();
+  }
+  return count;
+}
+
+TEST_F(MachineCallsTest, ATraceIsSwitchedInTheMiddleOfIo) {
+  const auto machine = Begin(WithZeroes());
+  ExpectProgress(*machine);
+  EXPECT_TRUE(machine->Latencies()->empty());
+  EXPECT_TRUE(machine->Statistics().disks[0].queues[0].latencies.empty());
+  ASSERT_EQ(machine->SetTrace("disk0", true), absl::OkStatus());
+  ASSERT_TRUE(testing::SpinUntil([&] { return Traced(*machine) > 100; }));
+  const std::vector<size_t> records = Records(*machine, "disk0");
+  ASSERT_EQ(records.size(), 1u);
+  EXPECT_GT(records[0], 100u);
+  ASSERT_EQ(machine->SetTrace("disk0", true), absl::OkStatus());
+  EXPECT_GE(Records(*machine, "disk0")[0], records[0]) << "it was on already";
+  ASSERT_EQ(machine->SetTrace("disk0", false), absl::OkStatus());
+  EXPECT_TRUE(machine->Latencies()->empty());
+  const uint64_t traced = Traced(*machine);
+  EXPECT_GE(traced, records[0]) << "what was counted stays";
+  ExpectProgress(*machine);
+  EXPECT_EQ(Traced(*machine), traced);
+  EXPECT_EQ(machine->SetTrace("zeroes", true), absl::OkStatus());
+  EXPECT_EQ(Records(*machine, "zeroes").size(), 1u);
+  EXPECT_TRUE(absl::IsNotFound(machine->SetTrace("disk1", true)));
+  EXPECT_TRUE(absl::IsNotFound(machine->SetTrace("", true)));
+}
+
+TEST_F(MachineCallsTest, ATraceStaysOnWhereItsDeviceIsMadeAnew) {
+  MachineConfig config = WithZeroes();
+  config.disks[0].trace_latency = true;
+  const auto machine = Begin(config);
+  ASSERT_EQ(machine->SetTrace("disk0", false), absl::OkStatus());
+  ASSERT_EQ(machine->SetTrace("zeroes", true), absl::OkStatus());
+  ASSERT_TRUE(machine->Pause().ok());
+  ASSERT_EQ(machine->internals().RestoreDevices(*machine->internals().SaveDevices()),
+            absl::OkStatus());
+  EXPECT_TRUE(Records(*machine, "disk0").empty());
+  EXPECT_EQ(Records(*machine, "zeroes"), std::vector<size_t>{0});
+  ASSERT_EQ(machine->SetTrace("disk0", true), absl::OkStatus()) << "while it is paused";
+  machine->Resume();
+  EXPECT_TRUE(testing::SpinUntil([&] { return Traced(*machine) > 0; }));
+}
+
+TEST_F(MachineCallsTest, WhoeverSwitchesATraceMayGiveUp) {
+  const auto machine = Begin(WithZeroes());
+  ExpectProgress(*machine);
+  BusyThread busy(ThreadOf(*machine, "a"));
+  ExpectGivenUp(machine->SetTrace("disk0", true, kPatience));
+  ExpectGivenUp(machine->SetTrace("disk0", false, kPatience));
+  ExpectGivenUp(machine->Latencies("disk0", kPatience).status());
+  ExpectGivenUp(machine->MoveQueue("disk0", 0, "b", kPatience));
+  busy.ComeBack();
+  EXPECT_TRUE(testing::SpinUntil([&] { return Traced(*machine) > 0; })) << "the first has come";
+}
+
+// ThreadSanitizer watches.
+TEST_F(MachineCallsTest, TracesAreSwitchedWhileQueuesMoveAndDevicesAreMadeAnew) {
+  MachineConfig config =
+      TwoThreads("rw=randrw verify=1 size=1M qd=1,16 runtime=500ms wait=irq queues=2");
+  config.cpus = 2;
+  config.disks[0].queues = 2;
+  const auto machine = Begin(config);
+  std::atomic<int> switches{0};
+  std::atomic<bool> enough{false};
+  const auto toggle = [&](uint32_t seed) {
+    std::mt19937 random(seed);
+    while (!enough) {
+      EXPECT_EQ(machine->SetTrace("disk0", random() % 2 == 0), absl::OkStatus());
+      EXPECT_TRUE(random() % 4 != 0 || machine->Latencies().ok());
+      ++switches;
+    }
+  };
+  std::thread first(toggle, 1), second(toggle, 2);
+  std::thread reader([&] {
+    while (!enough) Traced(*machine);
+  });
+  std::mt19937 random(3);
+  for (int round = 0; (round < 25 || switches < 10) && !IsOver(*machine); ++round) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));  // the others have their turn, too
+    const auto queue = static_cast<uint16_t>(random() % 2);
+    EXPECT_TRUE(machine->MoveQueue("disk0", queue, random() % 2 == 0 ? "a" : "b").ok());
+    if (random() % 16 != 0 || !machine->Pause().ok()) continue;
+    const absl::StatusOr<DevicesState> state = machine->internals().SaveDevices();
+    EXPECT_TRUE(!state.ok() || machine->internals().RestoreDevices(*state).ok());
+    machine->Resume();
+  }
+  enough = true;
+  for (std::thread* thread : {&first, &second, &reader}) thread->join();
+  EndWell(*machine);
+  EXPECT_GT(switches.load(), 4);
+}
+
+// ---- Metrics ----
+
+TEST_F(MachineCallsTest, MetricsAreOfAMachineThatRuns) {
+  MachineConfig config = WithZeroes();
+  const std::string hostile = "a\"b\\c\n=\xff";
+  std::filesystem::copy_file(image_.path(), hostile);
+  const absl::Cleanup remove = [&] { std::filesystem::remove(hostile); };
+  config.disks.push_back({.backend = FileConfig{.path = hostile}});
+  config.disks.push_back({.backend = NullConfig{.size = kMiB}, .id = "null"});
+  const auto machine = Make(config);
+  const auto is = [&](const char* state) {
+    const testing::ParsedMetrics metrics = testing::ParseMetrics(MetricsText(*machine, "vm"));
+    EXPECT_THAT(metrics.problems, ::testing::IsEmpty());
+    EXPECT_EQ(metrics.Sum("ringside_disk_info"), 3);
+    return metrics.Sum("ringside_machine_state", {{"state", state}}) == 1;
+  };
+  EXPECT_TRUE(is("created"));
+  ASSERT_EQ(machine->Start(), absl::OkStatus());
+  ASSERT_EQ(machine->SetTrace("disk0", true), absl::OkStatus());
+  ASSERT_EQ(machine->SetTrace("zeroes", true), absl::OkStatus());
+  ASSERT_TRUE(testing::SpinUntil([&] { return Traced(*machine) > 100; }));
+  for (int i = 0; i < 20; ++i) EXPECT_TRUE(is("running"));
+  ASSERT_EQ(machine->Pause(), absl::OkStatus());
+  EXPECT_TRUE(is("paused"));
+  machine->Stop();
+  machine->Wait();
+  EXPECT_TRUE(is("ended"));
+  const testing::ParsedMetrics metrics = testing::ParseMetrics(MetricsText(*machine));
+  EXPECT_EQ(metrics.Sum("ringside_request_duration_seconds_count", {{"device", "disk0"}}),
+            static_cast<double>(Traced(*machine)));
 }
 
 }  // namespace

@@ -185,7 +185,7 @@ TEST_F(OwnDeviceMachineTest, ItsQueuesMoveAndAreCountedAndTraced) {
   EXPECT_TRUE(machine->MoveQueue("zeroes", 0, "io0").ok());
   EXPECT_EQ(machine->Wait().kind, EndKind::kPowerOff);
   EXPECT_THAT(console_.Output(), ContainsRegex("\"ios\":[1-9].*\"errors\":0,"));
-  const std::vector<QueueLatencies> latencies = machine->Latencies();
+  const std::vector<QueueLatencies> latencies = *machine->Latencies();
   ASSERT_EQ(latencies.size(), 1u);
   EXPECT_EQ(latencies[0].device, "zeroes");
   ASSERT_GT(latencies[0].records.size(), 30u);

@@ -79,7 +79,7 @@ class NvmeTest : public ::testing::Test {
     return executed;
   }
 
-  const absl::Duration timeout_;
+  absl::Duration timeout_;
   NvmeSettings settings_;  // all but the time-out
   RecordingLog log_;
   DmaMemory memory_;

@@ -1,15 +1,41 @@
-// Why an I/O thread polls, dozes or sleeps: what its policy knows and would do now. For people and
-// tools. Made on demand, so it may allocate.
+// Why a machine's I/O threads poll, doze or sleep: what the policy of each knows and would do now.
+// All of it is a copy, made when it is asked for. Times are in nanoseconds.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "poll/policy.h"
-
 namespace ringside {
+
+// A time of a wait that has no end.
+inline constexpr int64_t kWaitForever = INT64_MAX;
+
+// What is waited for. With requests in flight it is a completion most of the time, else a new
+// request: two very different waits that alternate at depth 1, so each is learned by itself.
+enum class Waiting { kIdle, kInFlight };
+inline constexpr int kWaitings = 2;
+
+// What sleeping costs instead of polling. 0: it was not measured.
+struct SleepCost {
+  // Latency, until the thread runs: from an interrupt, and from a signal of another thread, which
+  // also has to send it.
+  int64_t wake_ns = 0;
+  int64_t kick_ns = 0;
+  int64_t cpu_ns = 0;  // CPU time: of asking for signals, going to sleep and waking
+
+  int64_t LatencyNs(Waiting what) const { return what == Waiting::kIdle ? kick_ns : wake_ns; }
+};
+
+// In this order: the thread sleeps for `doze_ns` unless something comes, polls for `spin_ns`,
+// sleeps until something comes.
+struct WaitPlan {
+  int64_t doze_ns = 0;
+  int64_t spin_ns = 0;      // kWaitForever: until something comes
+  bool offers_cpu = false;  // polls on only while no other thread waits for the CPU
+};
 
 // What decided how a wait went.
 enum class WaitReason {
@@ -20,14 +46,13 @@ enum class WaitReason {
   kLearning,   // too little is known yet
 };
 inline constexpr size_t kWaitReasons = 5;
-const char* WaitReasonName(WaitReason reason);
 
 // Of one Waiting.
 struct WaitExplanation {
   // Of the waits that are remembered, so many lasted from_ns <= waited_ns < to_ns.
   struct Bucket {
     int64_t from_ns = 0;
-    int64_t to_ns = 0;  // PollPolicy::kForever: no end
+    int64_t to_ns = 0;  // kWaitForever: no end
     double weight = 0;  // what is old counts less
   };
   // A plan among which the policy chooses, and what it would have cost on the last waits, in ns.
@@ -49,12 +74,18 @@ struct WaitExplanation {
   uint64_t waits_by(WaitReason reason) const { return waits[static_cast<size_t>(reason)]; }
 };
 
+// That of a thread that never polls is empty.
 struct PollExplanation {
   std::array<WaitExplanation, kWaitings> waitings;  // by Waiting
-  SleepCost sleep_cost;  // as measured, by IoThread::Explain; 0: it was not
+  SleepCost sleep_cost;                             // as measured
 
   WaitExplanation& of(Waiting what) { return waitings[static_cast<size_t>(what)]; }
   const WaitExplanation& of(Waiting what) const { return waitings[static_cast<size_t>(what)]; }
+};
+
+struct IoThreadExplanation {
+  std::string io_thread;
+  PollExplanation poll;
 };
 
 }  // namespace ringside

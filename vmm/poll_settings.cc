@@ -1,4 +1,4 @@
-#include "command/poll_settings.h"
+#include "vmm/poll_settings.h"
 
 #include <nlohmann/json.hpp>
 

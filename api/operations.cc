@@ -1,0 +1,222 @@
+#include "api/operations.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "base/status.h"
+#include "base/thread.h"
+
+namespace ringside {
+
+Operations::~Operations() {
+  std::vector<std::thread> threads;
+  std::thread clock;
+  {
+    const MutexLock lock(mutex_);
+    stop_ = true;
+    for (Operation& operation : operations_) {
+      if (operation.state == State::kWaiting) {
+        const absl::Status over = absl::CancelledError("the machine has ended");
+        End(operation, over, respond_(over));
+      }
+    }
+    work_came_.notify_all();
+    time_changed_.notify_all();
+    threads.swap(threads_);
+    clock.swap(clock_);
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (clock.joinable()) clock.join();
+}
+
+void Operations::Begin(const std::string& call, Work work, absl::Duration wait, HttpAnswer answer) {
+  const MutexLock lock(mutex_);
+  ForgetOldest();
+  const size_t waiting = Count(State::kWaiting);
+  if (waiting >= kMostWaiting) {
+    return std::move(answer).Send(respond_(absl::ResourceExhaustedError(absl::StrFormat(
+        "%d operations wait for their turn: ask again when some have ended", waiting))));
+  }
+  operations_.push_back({.id = ++last_id_, .call = call, .work = std::move(work)});
+  AddWaiter(operations_.back(), true, wait, std::move(answer));
+  if (const absl::Status started = StartThreads(); !started.ok()) {
+    End(operations_.back(), started, respond_(started));
+    return;
+  }
+  work_came_.notify_one();
+}
+
+void Operations::Await(uint64_t id, absl::Duration wait, HttpAnswer answer) {
+  const MutexLock lock(mutex_);
+  Operation* const operation = Find(id);
+  if (operation == nullptr) {
+    return std::move(answer).Send(respond_(absl::NotFoundError(absl::StrFormat(
+        "there is no operation %d: %s", id,
+        id > 0 && id <= last_id_ ? "it has ended long ago" : "none has had that number"))));
+  }
+  if (operation->state == State::kEnded) {
+    operation->is_told = true;
+    return std::move(answer).Send(respond_(DescribeWithResult(*operation)));
+  }
+  AddWaiter(*operation, false, wait, std::move(answer));
+}
+
+Json Operations::List() const {
+  const MutexLock lock(mutex_);
+  Json list = Json::array();
+  for (const Operation& operation : operations_) list.push_back(Describe(operation));
+  return list;
+}
+
+Json Operations::Describe(const Operation& operation) {
+  Json json = {{"id", operation.id}, {"call", operation.call}};
+  if (operation.state != State::kEnded) {
+    json["state"] = operation.state == State::kWaiting ? "waiting" : "running";
+    return json;
+  }
+  json["state"] = operation.status.ok() ? "done" : "failed";
+  if (!operation.status.ok()) {
+    json["error"] = Message(operation.status);
+    json["status"] = operation.response.status;
+  }
+  return json;
+}
+
+Json Operations::DescribeWithResult(const Operation& operation) {
+  Json json = Describe(operation);
+  if (operation.state == State::kEnded && operation.status.ok() &&
+      !operation.response.body.empty()) {
+    json["result"] = Json::parse(operation.response.body, nullptr, /*allow_exceptions=*/false);
+  }
+  return json;
+}
+
+HttpResponse Operations::Accepted(const Operation& operation) const {
+  HttpResponse response = respond_(Describe(operation));
+  response.status = 202;
+  response.fields.push_back({"Location", location_ + std::to_string(operation.id)});
+  return response;
+}
+
+void Operations::AddWaiter(Operation& operation, bool wants_result, absl::Duration wait,
+                           HttpAnswer answer) {
+  operation.waiters.push_back({DeadlineIn(wait), wants_result, std::move(answer)});
+  time_changed_.notify_one();
+}
+
+Operations::Operation* Operations::Find(uint64_t id) {
+  const auto found = std::ranges::find(operations_, id, &Operation::id);
+  return found == operations_.end() ? nullptr : &*found;
+}
+
+size_t Operations::Count(State state) const {
+  return static_cast<size_t>(std::ranges::count(operations_, state, &Operation::state));
+}
+
+Operations::Operation* Operations::NextToRun() {
+  const auto next = std::ranges::find(operations_, State::kWaiting, &Operation::state);
+  return next == operations_.end() ? nullptr : &*next;
+}
+
+absl::Status Operations::StartThreads() {
+  if (!clock_.joinable()) {
+    RINGSIDE_ASSIGN_OR_RETURN(clock_, StartThread("api-clock", [this] { WatchTime(); }));
+  }
+  if (Count(State::kWaiting) <= idle_threads_ || threads_.size() >= kThreads) {
+    return absl::OkStatus();
+  }
+  absl::StatusOr<std::thread> thread = StartThread("api-operation", [this] { RunWork(); });
+  if (thread.ok()) {
+    threads_.push_back(*std::move(thread));
+    return absl::OkStatus();
+  }
+  // Those that are there do it later.
+  return threads_.empty() ? thread.status() : absl::OkStatus();
+}
+
+void Operations::End(Operation& operation, const absl::Status& status, HttpResponse response) {
+  operation.state = State::kEnded;
+  operation.status = status;
+  operation.response = std::move(response);
+  operation.work = nullptr;
+  operation.ended_as = ++ended_;
+  operation.is_told = !operation.waiters.empty();
+  for (Waiter& waiter : operation.waiters) {
+    std::move(waiter.answer)
+        .Send(waiter.wants_result ? operation.response : respond_(DescribeWithResult(operation)));
+  }
+  operation.waiters.clear();
+}
+
+size_t Operations::Kept() const {
+  size_t bytes = 0;
+  for (const Operation& operation : operations_) bytes += operation.response.body.size();
+  return bytes;
+}
+
+void Operations::ForgetOldest() {
+  for (size_t ended = Count(State::kEnded); ended > kMostEnded || (ended > 1 && Kept() > kMostKept);
+       --ended) {
+    operations_.erase(std::ranges::min_element(operations_, {}, [](const Operation& each) {
+      return std::make_tuple(each.state != State::kEnded, !each.is_told, each.ended_as);
+    }));
+  }
+}
+
+void Operations::AnswerLate(Deadline now) {
+  for (Operation& operation : operations_) {
+    std::erase_if(operation.waiters, [&](Waiter& waiter) {
+      if (waiter.deadline > now) return false;
+      std::move(waiter.answer)
+          .Send(waiter.wants_result ? Accepted(operation) : respond_(Describe(operation)));
+      return true;
+    });
+  }
+}
+
+Deadline Operations::NextDeadline() const {
+  Deadline next = Deadline::max();
+  for (const Operation& operation : operations_) {
+    for (const Waiter& waiter : operation.waiters) next = std::min(next, waiter.deadline);
+  }
+  return next;
+}
+
+void Operations::RunWork() {
+  mutex_.lock();
+  while (true) {
+    Operation* const operation = NextToRun();
+    if (operation == nullptr) {
+      if (stop_) break;
+      ++idle_threads_;
+      work_came_.wait(mutex_);
+      --idle_threads_;
+      continue;
+    }
+    operation->state = State::kRunning;
+    const Work work = std::move(operation->work);
+    mutex_.unlock();
+    const absl::StatusOr<Json> result = work();
+    HttpResponse response = respond_(result);  // it may be long, and others want the lock
+    mutex_.lock();
+    End(*operation, result.status(), std::move(response));
+    ForgetOldest();
+  }
+  mutex_.unlock();
+}
+
+void Operations::WatchTime() {
+  const MutexLock lock(mutex_);
+  while (!stop_) {
+    AnswerLate(std::chrono::steady_clock::now());
+    const Deadline next = NextDeadline();
+    if (next == Deadline::max()) {
+      time_changed_.wait(mutex_);
+    } else {
+      time_changed_.wait_until(mutex_, next);
+    }
+  }
+}
+
+}  // namespace ringside

@@ -1,0 +1,112 @@
+// What may take long, done on threads of its own, so that a client is answered in time: with the
+// result if it comes soon, else with 202 and an id by which to ask again.
+//
+// Bounds: so many run at once and so many wait for that; more is refused. Of those that have ended
+// so many are kept, and so much of their results; those of which nobody has heard stay longest, so
+// that nobody's calls push out what another still waits for. A thread is started when it is needed,
+// so whoever asks for nothing has none.
+//
+// Threads: any. Ownership: what the work uses outlives this. The destructor drops what waits, and
+// waits for what runs.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/sync.h"
+#include "http/http_answer.h"
+#include "vmm/option_type.h"
+
+namespace ringside {
+
+class Operations {
+ public:
+  static constexpr size_t kThreads = 8;
+  static constexpr size_t kMostWaiting = 56;  // for one of those
+  static constexpr size_t kMostEnded = 64;    // that can still be asked for
+  // Bytes of their results, as they are sent. One that is longer is kept as long as it is alone.
+  static constexpr size_t kMostKept = 16 << 20;
+
+  using Work = std::function<absl::StatusOr<Json>()>;
+  // How an answer is made of a result.
+  using Respond = HttpResponse (*)(const absl::StatusOr<Json>& result);
+
+  // `location`: the path before an id.
+  Operations(std::string location, Respond respond)
+      : location_(std::move(location)), respond_(respond) {}
+  ~Operations();
+  Operations(const Operations&) = delete;
+  Operations& operator=(const Operations&) = delete;
+
+  // Does `work`, and answers with its result, or after `wait` with the operation.
+  void Begin(const std::string& call, Work work, absl::Duration wait, HttpAnswer answer);
+  // Answers with the operation once it has ended, or after `wait`.
+  void Await(uint64_t id, absl::Duration wait, HttpAnswer answer);
+  // The newest last, without results.
+  Json List() const;
+
+ private:
+  // Who waits for an operation's end.
+  struct Waiter {
+    Deadline deadline;
+    bool wants_result;  // else the operation
+    HttpAnswer answer;
+  };
+  enum class State { kWaiting, kRunning, kEnded };
+  struct Operation {
+    uint64_t id;
+    std::string call;
+    Work work;
+    State state = State::kWaiting;
+    std::vector<Waiter> waiters;
+    // Once it has ended. The result is the response's body: as JSON it would take ten times that.
+    absl::Status status;
+    HttpResponse response;
+    uint64_t ended_as = 0;  // the how manieth
+    bool is_told = false;   // somebody has been answered with how it ended
+  };
+
+  static Json Describe(const Operation& operation);
+  static Json DescribeWithResult(const Operation& operation);
+  HttpResponse Accepted(const Operation& operation) const;
+  void AddWaiter(Operation& operation, bool wants_result, absl::Duration wait, HttpAnswer answer)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Null if it is not known.
+  Operation* Find(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t Count(State state) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t Kept() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForgetOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Operation* NextToRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void End(Operation& operation, const absl::Status& status, HttpResponse response)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AnswerLate(Deadline now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Deadline NextDeadline() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunWork();
+  void WatchTime();
+
+  const std::string location_;
+  const Respond respond_;
+
+  mutable Mutex mutex_;
+  std::condition_variable_any work_came_;
+  std::condition_variable_any time_changed_;
+  std::list<Operation> operations_ ABSL_GUARDED_BY(mutex_);  // by age
+  uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  uint64_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
+  size_t idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  std::thread clock_ ABSL_GUARDED_BY(mutex_);  // answers those who have waited long enough
+};
+
+}  // namespace ringside

@@ -1,0 +1,96 @@
+#include "command/ctl_answer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/printable.h"
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+constexpr int kDeepest = 32;         // levels; no answer of ours has half as many
+constexpr size_t kMostShown = 1024;  // bytes of a reason
+
+// Empty if it is missing, or no text.
+std::string TextOf(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+absl::Status Failure(int status, const std::string& said) {
+  const std::string reason = said.empty()
+                                 ? absl::StrFormat("the server answered with status %d", status)
+                                 : said.substr(0, kMostShown);
+  const bool is_ours = status >= 400 && status < 500;
+  return is_ours ? absl::InvalidArgumentError(reason) : absl::UnavailableError(reason);
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ReadAnswer(std::string_view text) {
+  bool is_too_deep = false;
+  const auto is_wanted = [&](int depth, Json::parse_event_t /*event*/, const Json& /*value*/) {
+    is_too_deep |= depth > kDeepest;
+    return !is_too_deep;
+  };
+  Json json = Json::parse(text, is_wanted, /*allow_exceptions=*/false);
+  if (is_too_deep) {
+    return absl::UnavailableError(
+        absl::StrFormat("the server's answer is nested more than %d deep", kDeepest));
+  }
+  if (json.is_discarded()) return absl::UnavailableError("the server's answer is no JSON");
+  return json;
+}
+
+absl::Status ErrorOf(const HttpResponse& response) {
+  const absl::StatusOr<Json> json = ReadAnswer(response.body);
+  const bool is_object = json.ok() && json->is_object();
+  return Failure(response.status, is_object ? TextOf(*json, "error") : "");
+}
+
+absl::StatusOr<CtlOperation> ReadOperation(std::string_view text) {
+  RINGSIDE_ASSIGN_OR_RETURN(Json json, ReadAnswer(text));
+  const std::string state = json.is_object() ? TextOf(json, "state") : "";
+  const bool has_ended = state == "done" || state == "failed";
+  if ((!has_ended && state != "waiting" && state != "running") || !json.contains("id") ||
+      !json["id"].is_number_unsigned()) {
+    return absl::UnavailableError("the server's answer is no operation");
+  }
+  CtlOperation operation = {.id = json["id"].get<uint64_t>(), .has_ended = has_ended};
+  if (state == "failed") {
+    const bool has_status = json.contains("status") && json["status"].is_number_unsigned();
+    const uint64_t status = has_status ? json["status"].get<uint64_t>() : 500;
+    operation.status =
+        Failure(static_cast<int>(std::min<uint64_t>(status, 999)), TextOf(json, "error"));
+  } else if (has_ended && json.contains("result")) {
+    operation.result = std::move(json["result"]);
+  }
+  return operation;
+}
+
+std::string EventText(std::string_view line) {
+  const absl::StatusOr<Json> event = ReadAnswer(line);
+  if (!event.ok() || !event->is_object()) return ForTerminal(line);
+  std::string shown;
+  for (const char* name : {"time", "event", "device", "detail"}) {
+    const std::string word = TextOf(*event, name);
+    if (!word.empty()) shown += (shown.empty() ? "" : "  ") + Printable(word);
+  }
+  return shown + '\n';
+}
+
+std::string ForTerminal(std::string_view text) {
+  std::string shown;
+  while (!text.empty()) {
+    const size_t length = std::min(text.find('\n'), text.size());
+    shown += Printable(text.substr(0, length));
+    if (length == text.size()) break;
+    shown += '\n';
+    text.remove_prefix(length + 1);
+  }
+  return shown;
+}
+
+}  // namespace ringside

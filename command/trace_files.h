@@ -1,0 +1,31 @@
+// The files that `ringside run` fills, as it goes on or at its end: those that are asked for.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/log.h"
+#include "command/event_file.h"
+#include "command/run_options.h"
+#include "command/trace_file.h"
+#include "poll/io_threads.h"
+#include "ringside/statistics.h"
+
+namespace ringside {
+
+struct TraceFiles {
+  std::unique_ptr<EventFile> events;
+  std::optional<TraceFile> latencies;
+  std::optional<TraceFile> waits;
+};
+
+absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options, const Logger& log);
+
+// Whether all could be written; what could not is logged.
+bool WriteTraces(const std::vector<QueueLatencies>& latencies,
+                 const std::vector<IoThreadWaits>& waits, const TraceFiles& files,
+                 const Logger& log);
+
+}  // namespace ringside

@@ -1,0 +1,204 @@
+#!/usr/bin/python3
+"""ringside ctl, serve and completion as users meet them: ctl_test.py RINGSIDE GUEST_ELF"""
+
+import json
+import os
+import pty
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+
+RINGSIDE, GUEST = sys.argv[1:3]
+LIMIT = 30  # seconds, for anything
+CONFIG = {"kernel": GUEST, "memory": "64M", "serial": "none",
+          "cmdline": "rw=randread qd=4 runtime=60s wait=irq",
+          "disks": [{"type": "null", "size": "64M", "id": "data"}]}
+
+
+def run(*words, **options):
+    return subprocess.run([RINGSIDE, *words], capture_output=True, text=True, timeout=LIMIT,
+                          check=False, **options)
+
+
+def on_terminal(*words):
+    """What the command prints on a terminal."""
+    ours, its = pty.openpty()
+    process = subprocess.Popen([RINGSIDE, *words], stdin=its, stdout=its, stderr=its)
+    os.close(its)
+    text = b""
+    try:
+        while piece := os.read(ours, 4096):
+            text += piece
+    except OSError:  # it has gone
+        pass
+    os.close(ours)
+    process.wait(LIMIT)
+    return text.decode().replace("\r\n", "\n")
+
+
+class CtlTest(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.socket = os.path.join(self.directory.name, "vm.sock")
+        config = os.path.join(self.directory.name, "vm.json")
+        with open(config, "w", encoding="utf-8") as file:
+            json.dump(CONFIG, file)
+        self.server = subprocess.Popen([RINGSIDE, "serve", "--api-sock", self.socket],
+                                       stderr=subprocess.PIPE, text=True)
+        end = time.monotonic() + LIMIT
+        while not os.path.exists(self.socket) and time.monotonic() < end:
+            time.sleep(0.01)
+        self.config = config
+
+    def tearDown(self):
+        self.server.kill()
+        self.server.wait()
+        self.server.stderr.close()
+        self.directory.cleanup()
+
+    def ctl(self, *words, **options):
+        return run("ctl", self.socket, *words, **options)
+
+    def done(self, *words):
+        result = self.ctl(*words)
+        self.assertEqual((result.returncode, result.stderr), (0, ""), words)
+        return result.stdout
+
+    def refused(self, code, says, *words):
+        result = self.ctl(*words)
+        self.assertEqual((result.returncode, result.stdout), (code, ""), words)
+        self.assertRegex(result.stderr, f"^ringside: error: .*{says}.*\n$")
+
+    def start(self):
+        self.done("set-config", self.config)
+        self.done("start")
+
+    def test_a_machine_from_its_configuration_to_its_end(self):
+        self.assertEqual(json.loads(self.done("machine"))["state"], "not-started")
+        self.start()
+        following = subprocess.Popen([RINGSIDE, "ctl", self.socket, "events", "--from", "0"],
+                                     stdout=subprocess.PIPE, text=True)
+        self.assertEqual(json.loads(self.done("config"))["disks"][0]["id"], "data")
+        self.done("pause", "--patience", "10s")
+        self.assertEqual(json.loads(self.done("machine"))["state"], "paused")
+        self.done("resume")
+        self.assertEqual(json.loads(self.done("add-iothread", "--id", "fast")), {"id": "fast"})
+        self.done("change-iothread", "fast", "--poll", "fixed", "--max", "20us")
+        self.assertEqual(json.loads(self.done("iothread", "fast"))["poll"]["max_ns"], 20000)
+        self.done("move-queue", "data", "0", "--iothread", "fast")
+        self.assertEqual(json.loads(self.done("disk", "data"))["queues"][0]["io_thread"], "fast")
+        self.done("set-trace", "data", "--on", "on")
+        operation = json.loads(self.done("latencies", "data", "--newest", "3", "--no-wait"))
+        self.assertEqual(operation["call"], "latencies")
+        self.assertIn("# TYPE ringside_", self.done("metrics"))
+        self.done("shut-down", "--limit", "10ms")
+        events = [json.loads(line)["event"] for line in following.stdout]
+        following.stdout.close()
+        self.assertEqual(following.wait(LIMIT), 0)
+        self.assertEqual((events[0], events[-1]), ("started", "ended"))
+        self.assertEqual(self.server.wait(LIMIT), 0)
+        self.assertFalse(os.path.exists(self.socket))
+
+    def test_people_get_tables(self):
+        self.start()
+        self.assertRegex(on_terminal("ctl", self.socket, "machine"), "(?m)^state +running$")
+        table = on_terminal("ctl", self.socket, "iothreads")
+        self.assertRegex(table, r"(?m)^id +waiter +signal.*\n^io0 +\w+ +early")
+        self.assertIn("sleep_cost:", on_terminal("ctl", self.socket, "explain-iothread", "io0"))
+        self.assertEqual(on_terminal("ctl", self.socket, "operations", "--json")[0], "[")
+
+    def test_errors_are_one_line_and_a_code(self):
+        self.refused(2, "has not started", "pause")
+        self.refused(2, "no kernel is configured", "start")
+        self.refused(2, "cannot read '/nowhere'", "set-config", "/nowhere")
+        self.refused(2, "line 1", "set-config", "/etc/passwd")
+        self.start()
+        self.refused(2, "it starts once", "start")
+        self.refused(2, "--patience '5' is not a time", "pause", "--patience", "5")
+        self.refused(2, "did you mean 'data'", "disk", "date")
+        self.refused(2, "has no queue 7", "move-queue", "data", "7", "--iothread", "io0")
+        self.refused(2, "did you mean 'pause'", "pauze")
+        self.refused(2, "--iothread", "move-queue", "data", "0")
+        result = run("ctl", self.socket + "x", "machine")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("vm.sockx", result.stderr)
+
+    def test_stopped_before_it_starts(self):
+        self.done("stop")
+        self.assertEqual(self.server.wait(LIMIT), 0)
+
+    def test_a_signal_ends_a_server_that_waits(self):
+        self.server.terminate()
+        self.assertEqual(self.server.wait(LIMIT), -15)
+        self.assertFalse(os.path.exists(self.socket))
+
+    def test_what_is_already_served_is_not_taken(self):
+        result = run("serve", "--api-sock", self.socket)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("vm.sock", result.stderr)
+        self.done("machine")
+
+
+class HostileServerTest(unittest.TestCase):
+    """What a server says obeys no terminal, and does not hold the client."""
+
+    def answer(self, response):
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "vm.sock")
+            listener = socket.socket(socket.AF_UNIX)
+            listener.bind(path)
+            listener.listen()
+
+            def serve():
+                connection, _ = listener.accept()
+                connection.recv(65536)
+                connection.sendall(response)
+                connection.close()
+
+            thread = threading.Thread(target=serve)
+            thread.start()
+            try:
+                return on_terminal("ctl", path, "machine")
+            finally:
+                thread.join(LIMIT)
+                listener.close()
+
+    def test_no_escapes(self):
+        body = json.dumps({"state": "\033[2J", "\033]0;x\007": 1}).encode()
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        self.assertNotIn("\033", self.answer(head % len(body) + body))
+        body = json.dumps({"error": "\033[2J"}).encode()
+        refusal = self.answer((head % len(body)).replace(b"200 OK", b"400 Bad") + body)
+        self.assertNotIn("\033[2J", refusal)
+        self.assertNotIn("\033[2J", self.answer(b"\033[2J\r\n\r\n"))
+
+
+class CompletionTest(unittest.TestCase):
+    def completed(self, *words):
+        line = " ".join(f"'{word}'" for word in words)
+        script = (f"source <('{RINGSIDE}' completion bash); COMP_WORDS=({line}); "
+                  f"COMP_CWORD={len(words) - 1}; _ringside; echo \"${{COMPREPLY[@]}}\"")
+        result = subprocess.run(["bash", "-c", script], capture_output=True, text=True,
+                                timeout=LIMIT, check=True)
+        return result.stdout.split()
+
+    def test_words(self):
+        self.assertEqual(sorted(self.completed("ringside", "co")), ["completion", "config"])
+        self.assertIn("--iothread", self.completed("ringside", "run", "--io"))
+        self.assertEqual(self.completed("ringside", "ctl", "vm.sock", "pa"), ["pause"])
+        self.assertEqual(self.completed("ringside", "ctl", "vm.sock", "pause", "--pa"),
+                         ["--patience"])
+        self.assertIn("grow-shrink", self.completed("ringside", "ctl", "vm.sock",
+                                                    "change-iothread", "io0", "--poll", "g"))
+        self.assertEqual(self.completed("ringside", "run", "--kernel", "x"), [])  # files
+
+    def test_zsh_has_one_too(self):
+        self.assertIn("bashcompinit", run("completion", "zsh").stdout)
+        self.assertEqual(run("completion", "tcsh").returncode, 2)
+
+
+unittest.main(argv=sys.argv[:1])

@@ -1,0 +1,111 @@
+#include "vmm/explanation_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "poll/policy.h"
+#include "vmm/poll_settings.h"
+
+namespace ringside {
+namespace {
+
+Json TimeJson(int64_t ns) {
+  return ns == kWaitForever ? Json() : Json(ns);
+}
+
+Json PlanJson(const WaitPlan& plan) {
+  return {{"doze_ns", plan.doze_ns}, {"spin_ns", TimeJson(plan.spin_ns)}};
+}
+
+Json WaitingJson(const WaitExplanation& waiting) {
+  Json waits, candidates = Json::array(), histogram = Json::array();
+  for (size_t reason = 0; reason < kWaitReasons; ++reason) {
+    waits[WaitReasonName(static_cast<WaitReason>(reason))] = waiting.waits[reason];
+  }
+  for (const WaitExplanation::Candidate& candidate : waiting.candidates) {
+    candidates.push_back({{"name", candidate.name},
+                          {"plan", PlanJson(candidate.plan)},
+                          {"cost_ns", candidate.cost_ns}});
+  }
+  for (const WaitExplanation::Bucket& bucket : waiting.histogram) {
+    histogram.push_back({{"from_ns", bucket.from_ns},
+                         {"to_ns", TimeJson(bucket.to_ns)},
+                         {"weight", bucket.weight}});
+  }
+  return {{"plan", PlanJson(waiting.plan)},
+          {"waits", waits},
+          {"candidates", candidates},
+          {"regret_ns", waiting.regret_ns},
+          {"regret_budget_ns", waiting.regret_budget_ns},
+          {"histogram", histogram}};
+}
+
+Json QueueJson(const ServedQueue& queue) {
+  return {{"device", queue.device},
+          {"path", queue.path},
+          {"queue", queue.index},
+          {"requests", queue.counts.requests()},
+          {"batches", queue.counts.batches},
+          {"kicks", queue.counts.kicks},
+          {"share_found_by_polling", ShareFoundByPolling(queue.counts)}};
+}
+
+}  // namespace
+
+Json ExplanationJson(const IoThreadStatistics& thread, const IoThreadExplanation& explanation) {
+  const SleepCost& cost = explanation.poll.sleep_cost;
+  return {{"id", thread.id},
+          {"poll", PollJson(thread.poll)},
+          {"sleep_cost",
+           {{"cpu_ns", cost.cpu_ns}, {"wake_ns", cost.wake_ns}, {"kick_ns", cost.kick_ns}}},
+          {"spin_hits", thread.spin_hits},
+          {"spin_misses", thread.spins - thread.spin_hits},
+          {"dozes", thread.dozes},
+          {"doze_ends", thread.doze_ends},
+          {"sleeps", thread.sleeps},
+          {"spin_preemptions", thread.preempted},
+          {"idle", WaitingJson(explanation.poll.of(Waiting::kIdle))},
+          {"in_flight", WaitingJson(explanation.poll.of(Waiting::kInFlight))}};
+}
+
+Json ExplanationsJson(const MachineStatistics& statistics,
+                      const std::vector<IoThreadExplanation>& explanations) {
+  Json threads = Json::array();
+  for (const IoThreadStatistics& thread : statistics.io_threads) {
+    const IoThreadExplanation* explanation = FindExplanation(thread.id, explanations);
+    if (explanation == nullptr) continue;
+    Json json = ExplanationJson(thread, *explanation);
+    json["queues"] = Json::array();
+    for (const ServedQueue& queue : QueuesServedBy(thread.id, statistics)) {
+      json["queues"].push_back(QueueJson(queue));
+    }
+    threads.push_back(std::move(json));
+  }
+  return threads;
+}
+
+std::vector<ServedQueue> QueuesServedBy(const std::string& io_thread,
+                                        const MachineStatistics& statistics) {
+  std::vector<ServedQueue> queues;
+  for (const DiskStatistics& disk : statistics.disks) {
+    for (size_t i = 0; i < disk.queues.size(); ++i) {
+      if (disk.queues[i].io_thread != io_thread) continue;
+      queues.push_back(
+          {.device = disk.id, .path = disk.path, .index = i, .counts = disk.queues[i]});
+    }
+  }
+  return queues;
+}
+
+double ShareFoundByPolling(const QueueStatistics& queue) {
+  if (queue.batches <= queue.kicks) return 0;
+  return 1 - static_cast<double>(queue.kicks) / static_cast<double>(queue.batches);
+}
+
+const IoThreadExplanation* FindExplanation(const std::string& io_thread,
+                                           const std::vector<IoThreadExplanation>& explanations) {
+  const auto found = std::ranges::find(explanations, io_thread, &IoThreadExplanation::io_thread);
+  return found != explanations.end() ? &*found : nullptr;
+}
+
+}  // namespace ringside

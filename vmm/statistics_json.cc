@@ -1,0 +1,124 @@
+#include "vmm/statistics_json.h"
+
+#include <nlohmann/json.hpp>
+
+#include "devices/latency_trace.h"
+#include "vmm/poll_settings.h"
+
+namespace ringside {
+namespace {
+
+// An array of what `to_json` makes of each.
+template <typename Part>
+Json ArrayOf(const std::vector<Part>& parts, Json (*to_json)(const Part&)) {
+  Json json = Json::array();
+  for (const Part& part : parts) json.push_back(to_json(part));
+  return json;
+}
+
+// Buckets that are not empty; the last has no end.
+Json LatencyJson(const LatencyHistogram& histogram) {
+  Json buckets = Json::array();
+  for (size_t i = 0; i < kLatencyBuckets; ++i) {
+    if (histogram.counts[i] == 0) continue;
+    const bool is_last = i == kLatencyBoundsNs.size();
+    buckets.push_back(
+        {{"to_ns", is_last ? Json() : Json(kLatencyBoundsNs[i])}, {"count", histogram.counts[i]}});
+  }
+  return {{"count", histogram.count()}, {"sum_ns", histogram.sum_ns}, {"buckets", buckets}};
+}
+
+}  // namespace
+
+Json QueueStatisticsJson(const QueueStatistics& queue) {
+  Json json = {{"io_thread", queue.io_thread},
+               {"requests", queue.requests()},
+               {"reads", queue.reads},
+               {"writes", queue.writes},
+               {"flushes", queue.flushes},
+               {"discards", queue.discards},
+               {"other_requests", queue.others},
+               {"bytes_read", queue.bytes_read},
+               {"bytes_written", queue.bytes_written},
+               {"errors", queue.errors},
+               {"kicks", queue.kicks},
+               {"kicks_suppressed", queue.kicks_suppressed()},
+               {"kicks_enabled", queue.kicks_on},
+               {"kicks_disabled", queue.kicks_off},
+               {"batches", queue.batches},
+               {"requests_per_batch", queue.batches == 0 ? 0
+                                                         : static_cast<double>(queue.requests()) /
+                                                               static_cast<double>(queue.batches)},
+               {"interrupts", queue.interrupts},
+               {"interrupts_suppressed", queue.interrupts_suppressed()}};
+  for (const LatencyHistogram& histogram : queue.latencies) {
+    json["latencies"][RequestKindName(histogram.kind)] = LatencyJson(histogram);
+  }
+  return json;
+}
+
+Json DiskStatisticsJson(const DiskStatistics& disk) {
+  Json counters = Json::object();
+  for (const BlockCounter& counter : disk.counters) counters[counter.name] = counter.value;
+  return {{"id", disk.id},        {"path", disk.path},
+          {"cache", disk.cache},  {"aio", disk.engine},
+          {"counters", counters}, {"queues", ArrayOf(disk.queues, QueueStatisticsJson)}};
+}
+
+Json DeviceStatisticsJson(const DeviceStatistics& device) {
+  return {{"id", device.id}, {"queues", ArrayOf(device.queues, QueueStatisticsJson)}};
+}
+
+Json AssignedStatisticsJson(const AssignedStatistics& device) {
+  return {{"id", device.id},
+          {"address", device.address},
+          {"max_vectors", device.vectors},
+          {"register_exits", device.register_exits}};
+}
+
+Json IoThreadStatisticsJson(const IoThreadStatistics& thread) {
+  return {{"id", thread.id},
+          {"waiter", thread.waiter},
+          {"poll", PollJson(thread.poll)},
+          {"signal", thread.signal},
+          {"cpus", thread.cpus},
+          {"turns", thread.turns},
+          {"spins", thread.spins},
+          {"spin_hits", thread.spin_hits},
+          {"spin_used_ns", thread.spin_used_ns},
+          {"spin_wasted_ns", thread.spin_wasted_ns},
+          {"spin_limit_ns", thread.spin_limit_ns},
+          {"dozes", thread.dozes},
+          {"doze_ends", thread.doze_ends},
+          {"spin_preemptions", thread.preempted},
+          {"wake_ns", thread.wake_ns},
+          {"kick_ns", thread.kick_ns},
+          {"sleep_cpu_ns", thread.sleep_cpu_ns},
+          {"sleeps", thread.sleeps},
+          {"wake_ups", thread.wake_ups},
+          {"queues_parked", thread.parked},
+          {"queues_unparked", thread.unparked},
+          {"io_uring_enters", thread.io_uring_enters}};
+}
+
+Json VcpuStatisticsJson(const VcpuStatistics& vcpu) {
+  Json exits = Json::object();
+  for (const ExitCount& exit : vcpu.exits) exits[exit.reason] = exit.count;
+  Json json = {{"exits", exits}};
+  for (const KernelCount& count : vcpu.kernel_exits) json["kernel_exits"][count.name] = count.count;
+  return json;
+}
+
+Json StatisticsJson(const MachineStatistics& statistics) {
+  return {{"console",
+           {{"bytes_written", statistics.console.written},
+            {"bytes_waiting", statistics.console.waiting},
+            {"bytes_dropped", statistics.console.dropped}}},
+          {"disks", ArrayOf(statistics.disks, DiskStatisticsJson)},
+          {"devices", ArrayOf(statistics.devices, DeviceStatisticsJson)},
+          {"assigned", ArrayOf(statistics.assigned, AssignedStatisticsJson)},
+          {"io_threads", ArrayOf(statistics.io_threads, IoThreadStatisticsJson)},
+          {"vcpus", ArrayOf(statistics.vcpus, VcpuStatisticsJson)}};
+}
+
+}  // namespace ringside

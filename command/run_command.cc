@@ -233,6 +233,7 @@ absl::StatusOr<Guest> Serve(const RunOptions& options, const Surroundings& aroun
 struct Results {
   MachineEnd end;
   int64_t first_run_ns = 0;
+  uint64_t resident_at_start = 0;
   MachineStatistics statistics;
   std::vector<IoThreadExplanation> explanations;
   std::vector<QueueLatencies> latencies;
@@ -252,6 +253,22 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options,
   results.waits = *machine->internals().Waits();
   if (metrics != nullptr) metrics->End();
   return results;
+}
+
+// What comes when the machine has ended; returns whether all traces could be written.
+bool Report(const Results& results, const RunOptions& options, const TraceFiles& traces,
+            int64_t start_ns, const Logger& log, LineWriter& errors) {
+  if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);
+  if (results.end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
+  errors.Flush();  // what is printed comes after what was logged
+  if (options.timing) PrintTiming(start_ns, results.first_run_ns, results.resident_at_start);
+  if (!options.stats.empty()) PrintStatistics(results.statistics, options.stats);
+  if (!options.explain.empty()) {
+    PrintExplanations(results.statistics, results.explanations, options.explain);
+  }
+  const bool traced = WriteTraces(results.latencies, results.waits, traces, log);
+  errors.Flush();
+  return traced;
 }
 
 // Null: none is asked for.
@@ -316,19 +333,11 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
         results = EndMachine(std::move(guest->machine), options, clients.get(), metrics.get());
       },
       [&](int another) { signals.Deliver(another); });
+  results.resident_at_start = resident;
   if (traces->events != nullptr) traces->events->Finish();
   signals.Release();  // who does not read what is printed now is not waited for
 
-  if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);
-  if (results.end.kind == EndKind::kCrash) WarnIfRing0IsInterpreted(log);
-  errors.Flush();  // what is printed comes after what was logged
-  if (options.timing) PrintTiming(start_ns, results.first_run_ns, resident);
-  if (!options.stats.empty()) PrintStatistics(results.statistics, options.stats);
-  if (!options.explain.empty()) {
-    PrintExplanations(results.statistics, results.explanations, options.explain);
-  }
-  const bool traced = WriteTraces(results.latencies, results.waits, *traces, log);
-  errors.Flush();
+  const bool traced = Report(results, options, *traces, start_ns, log, errors);
   if (signal != 0) signals.Deliver(signal);
   return traced ? ExitCodeOf(results.end.kind) : kExitFailure;
 }

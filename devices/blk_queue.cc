@@ -62,7 +62,7 @@ void BlkQueue::TakeAll(Observer observer) {
   for (size_t budget = queue().size(); budget > 0; budget -= count) {
     // After a full batch there may be more of what that look at the available index showed.
     if (count < kBatch) observer.Seen();
-    count = queue().Take(std::span(batch).first(std::min(budget, kBatch)));
+    count = TakeChains(std::span(batch).first(std::min(budget, kBatch)));
     for (size_t i = 0; i < count && queue().error() == nullptr; ++i) {
       Take(std::move(batch[i]), observer);
     }
@@ -140,6 +140,7 @@ void BlkQueue::Complete(Slot& slot) {
   Ends();
   if (closing() && (stopped() || slot.result == -ECANCELED)) return CompleteLast(slot);
   Free(slot);
+  if (slot.op == BlockOp::kFlush) Hurry();
   BlkStatus status = BlkStatus::kOk;
   if (slot.result != 0) {
     parts().stats.errors.Add();

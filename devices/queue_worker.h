@@ -7,8 +7,10 @@
 // Spec: VIRTIO 1.2, section 2.7.
 #pragma once
 
+#include "base/clock.h"
 #include "base/counter.h"
 #include "devices/latency_trace.h"
+#include "devices/signal_policy.h"
 #include "devices/virtio_device.h"
 #include "devices/virtqueue.h"
 #include "poll/io_thread.h"
@@ -20,9 +22,11 @@ namespace ringside {
 struct QueueStats {
   Counter reads, writes, flushes, discards, others;  // requests taken, by kind
   Counter bytes_read, bytes_written;
-  Counter errors;               // requests answered with an error
-  Counter batches;              // publications of the used ring
-  Counter interrupts;           // publications that signalled; the others the driver did not want
+  Counter errors;      // requests answered with an error
+  Counter batches;     // publications of the used ring
+  Counter interrupts;  // publications that signalled; the others the driver did not want
+  Counter held, spared;
+  std::array<Counter, kSignalReasons> reasons;
   Counter in_flight;            // no count: requests the device's backend has now
   Counter kicks_on, kicks_off;  // how often the driver was asked to kick, and not to
   LatencyHistograms latencies;  // of requests that were traced
@@ -55,7 +59,7 @@ struct TraceObserver {
   }
 };
 
-class QueueWorker : public Source {
+class QueueWorker : public Source, private HeldSignal {
  public:
   struct Parts {
     const GuestMemory& memory;
@@ -71,6 +75,7 @@ class QueueWorker : public Source {
         parts_(parts),
         call_(*setup.call),
         queue_(parts.memory, RingLayout(setup, features)),
+        signal_(setup.next),
         trace_(parts.trace) {
     if (parts.trace != nullptr) parts.trace->Restart();
     ReportIfBroken();
@@ -82,11 +87,13 @@ class QueueWorker : public Source {
         parts_(parts),
         call_(before.call_),
         queue_(before.queue_),
+        signal_(before.signal_),
         trace_(parts.trace) {}
 
   // Takes nothing more, shows the guest nothing more, and recalls what is under way.
   void Stop() {
     stopped_ = closing_ = true;
+    parts_.io_thread.Drop(*this);
     Recall();
     Forget();
   }
@@ -94,6 +101,7 @@ class QueueWorker : public Source {
   // what completes, and asks for kicks. The idle hook is queued with the last completion.
   void Leave() {
     leaving_ = closing_ = true;
+    RaiseHeld();
     Recall();
     queue_.EnableNotify();  // as whoever it is attached to next expects
   }
@@ -101,6 +109,7 @@ class QueueWorker : public Source {
   // its end and is shown; the idle hook is queued with the last completion.
   void Drain() {
     leaving_ = true;
+    RaiseHeld();
     Drains();
     queue_.EnableNotify();
   }
@@ -171,21 +180,69 @@ class QueueWorker : public Source {
     parts_.stats.batches.Add();
     const bool interrupt = queue_.Publish();
     if (trace_ != nullptr) trace_->Published();
-    if (interrupt) {
-      parts_.stats.interrupts.Add();
-      call_.Signal();
-    }
+    if (interrupt) SignalOrHold();
     using Interrupt = LatencyTrace::Interrupt;
     if (trace_ != nullptr) {
       trace_->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
     }
   }
+  // As Virtqueue::Take.
+  size_t TakeChains(std::span<DescriptorChain> chains) {
+    const size_t count = queue_.Take(chains);
+    if (count > 0 && signal_.timed()) signal_.Took(count, MonotonicNs());
+    return count;
+  }
+  // The guest is to hear at once of what is answered in this turn.
+  void Hurry() { urgent_ = true; }
   // Once: a broken queue has no work, so nobody comes here again.
   void ReportIfBroken() {
     if (queue_.error() != nullptr) parts_.events.NeedsReset(queue_.error());
   }
 
  private:
+  void SignalOrHold() {
+    const int64_t now_ns = parts_.io_thread.holds_signals() ? MonotonicNs() : 0;
+    if (now_ns == 0 || !queue_.event_idx() || urgent_ || leaving_)
+      return Signal(SignalReason::kUrgent, now_ns);
+    if (held()) return;
+    const SignalReason reason = signal_.Decide(queue_.UsedEvent(), now_ns);
+    if (reason != SignalReason::kHold) return Signal(reason, now_ns);
+    held_since_ns_ = now_ns;
+    parts_.stats.held.Add();
+    parts_.io_thread.Hold(*this);
+  }
+  void Signal(SignalReason reason, int64_t now_ns) {
+    urgent_ = false;
+    parts_.io_thread.Drop(*this);
+    parts_.stats.interrupts.Add();
+    parts_.stats.reasons[static_cast<size_t>(reason)].Add();
+    queue_.Signalled();
+    signal_.Raised(queue_.shown(), now_ns);
+    call_.Signal();
+  }
+  bool Due() override {
+    if (!queue_.WantsInterrupt()) return true;
+    return signal_.Look(queue_.UsedEvent(), held_since_ns_, MonotonicNs()) != SignalReason::kHold;
+  }
+  void Look() override {
+    const int64_t now_ns = MonotonicNs();
+    if (!queue_.WantsInterrupt()) {
+      queue_.Signalled();
+      signal_.Consumed(queue_.shown(), now_ns);
+      parts_.stats.spared.Add();
+      parts_.io_thread.Drop(*this);
+      return;
+    }
+    const SignalReason reason = signal_.Look(queue_.UsedEvent(), held_since_ns_, now_ns);
+    if (reason != SignalReason::kHold) Signal(reason, now_ns);
+  }
+  void Release() override {
+    if (queue_.WantsInterrupt()) return Signal(SignalReason::kUrgent, MonotonicNs());
+    Look();
+  }
+  void RaiseHeld() {
+    if (held()) Release();
+  }
   void Publish() {
     // The hook runs behind this: whoever it tells finds everything shown.
     if (leaving_) TellIfIdle();
@@ -196,6 +253,9 @@ class QueueWorker : public Source {
   const Parts parts_;
   const InterruptLine& call_;
   Virtqueue queue_;
+  SignalPolicy signal_;
+  int64_t held_since_ns_ = 0;
+  bool urgent_ = false;
   LatencyTrace* trace_;  // null: no latencies are wanted
   HookTo<QueueWorker, &QueueWorker::Publish> publish_hook_{*this};
   bool stopped_ = false;

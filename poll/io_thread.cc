@@ -12,7 +12,9 @@
 namespace ringside {
 
 const char* SignallingName(Signalling signalling) {
-  return signalling == Signalling::kEarly ? "early" : "batched";
+  return signalling == Signalling::kEarly  ? "early"
+         : signalling == Signalling::kCost ? "cost"
+                                           : "batched";
 }
 
 absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
@@ -52,7 +54,7 @@ IoThread::~IoThread() {
 
 void IoThread::Loop() {
   wait_.Start();
-  const bool early = signalling_ == Signalling::kEarly;
+  const bool early = signalling_ != Signalling::kBatched;
   // Tasks posted before the stop are older than it in the mailbox, so they have run by then.
   while (!stop_) {
     stats_.turns.Add();
@@ -62,6 +64,7 @@ void IoThread::Loop() {
     waiter_->RunAlwaysReady();
     const bool published = early && publish_hooks_.Run();
     RunSources(Phase::kTake);
+    LookAtHeld();
     before_hand_over_.Run();
     hand_over_hooks_.Run();
     if (early && !published) publish_hooks_.Run();
@@ -84,7 +87,28 @@ bool IoThread::AnythingToDo() {
       if (source->HasWork()) return true;
     }
   }
+  for (HeldSignal* signal = held_; signal != nullptr; signal = signal->next_held_) {
+    if (signal->Due()) return true;
+  }
   return false;
+}
+
+void IoThread::Drop(HeldSignal& signal) {
+  if (!std::exchange(signal.held_, false)) return;
+  HeldSignal** link = &held_;
+  while (*link != &signal) link = &(*link)->next_held_;
+  *link = signal.next_held_;
+}
+
+void IoThread::LookAtHeld() {
+  for (HeldSignal *signal = held_, *next; signal != nullptr; signal = next) {
+    next = signal->next_held_;
+    signal->Look();
+  }
+}
+
+void IoThread::ReleaseSignals() {
+  while (held_ != nullptr) held_->Release();
 }
 
 void IoThread::RunSources(Phase phase) {

@@ -80,6 +80,14 @@ class IoThread final : private Wait::Owner {
   // Whoever hands work over earlier in the turn than in such a hook says so: for observers.
   void HandsOverAtOnce() { ++at_once_; }
   uint64_t handed_over_at_once() const { return at_once_; }
+  // Whether signals may be held at all, and the lists of those that are.
+  bool holds_signals() const { return signalling_ == Signalling::kCost && wait_.polls(); }
+  void Hold(HeldSignal& signal) {
+    signal.held_ = true;
+    signal.next_held_ = held_;
+    held_ = &signal;
+  }
+  void Drop(HeldSignal& signal);
   void Arm(FdWatch& watch) { waiter_->Arm(watch); }
   void Disarm(FdWatch& watch) { waiter_->Disarm(watch); }
   // Requests that are on their way to where the bytes are: what the thread waits for depends on it.
@@ -135,6 +143,9 @@ class IoThread final : private Wait::Owner {
   bool HasRings() override { return attached_ > 0 || in_flight_ > 0; }
   bool LookAtDescriptors() override { return waiter_->LookAtDescriptors(); }
   void AskForSignals() override;
+  void LookAtHeld();
+  bool HoldsSignals() override { return held_ != nullptr; }
+  void ReleaseSignals() override;
   void QuietSources() override;
 
   IoThreadStats stats_;
@@ -147,6 +158,7 @@ class IoThread final : private Wait::Owner {
   HookList publish_hooks_;
   HookList before_hand_over_;
   HookList hand_over_hooks_;
+  HeldSignal* held_ = nullptr;
   size_t attached_ = 0;  // sources of Phase::kTake, the parked ones too
   uint64_t in_flight_ = 0;
   uint64_t at_once_ = 0;

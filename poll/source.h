@@ -68,6 +68,27 @@ class Hook {
   Hook* next_ = nullptr;
 };
 
+// A signal that could be sent to the other party and waits until it has use for it. It waits only
+// while the thread is awake.
+class HeldSignal {
+ public:
+  bool held() const { return held_; }
+  // A look at memory and the clock: whether Look would do anything.
+  virtual bool Due() = 0;
+  // Sends it if it is time, or drops it if nobody wants it any more.
+  virtual void Look() = 0;
+  // Sends it now, if it is wanted.
+  virtual void Release() = 0;
+
+ protected:
+  ~HeldSignal() = default;
+
+ private:
+  friend class IoThread;
+  bool held_ = false;
+  HeldSignal* next_held_ = nullptr;
+};
+
 // A Hook that calls a member function: HookTo<Queue, &Queue::Publish> hook{*this};
 template <typename Owner, void (Owner::*Method)()>
 class HookTo final : public Hook {

@@ -50,6 +50,9 @@ class Wait {
     virtual bool LookAtDescriptors() = 0;
     // Asks all sources to signal, or not to bother.
     virtual void AskForSignals() = 0;
+    // Signals that wait until the thread sleeps at the latest.
+    virtual bool HoldsSignals() = 0;
+    virtual void ReleaseSignals() = 0;
     virtual void QuietSources() = 0;
 
    protected:
@@ -64,6 +67,7 @@ class Wait {
         policy_(PollPolicy::Create(poll)),
         trace_(trace ? std::make_unique<WaitTrace>(kTracedWaits) : nullptr) {}
 
+  bool polls() const { return policy_ != nullptr; }
   void Start();
   void SetPoll(const PollConfig& poll);
 

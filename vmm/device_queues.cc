@@ -24,6 +24,10 @@ QueueStatistics Counters(const QueueStats& queue, uint64_t kicks) {
           .kicks_off = queue.kicks_off.Get(),
           .batches = queue.batches.Get(),
           .interrupts = queue.interrupts.Get(),
+          .held = queue.held.Get(),
+          .spared = queue.spared.Get(),
+          .reasons = {queue.reasons[0].Get(), queue.reasons[1].Get(), queue.reasons[2].Get(),
+                      queue.reasons[3].Get(), queue.reasons[4].Get(), queue.reasons[5].Get()},
           .latencies = queue.latencies.Read()};
 }
 

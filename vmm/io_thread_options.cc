@@ -13,7 +13,7 @@ struct OptionChoices<PollKind> {
 
 template <>
 struct OptionChoices<Signalling> {
-  static constexpr std::array kAll = {Signalling::kEarly, Signalling::kBatched};
+  static constexpr std::array kAll = {Signalling::kEarly, Signalling::kBatched, Signalling::kCost};
   static const char* Name(Signalling signalling) { return SignallingName(signalling); }
 };
 

@@ -50,7 +50,10 @@ Json QueueStatisticsJson(const QueueStatistics& queue) {
                                                          : static_cast<double>(queue.requests()) /
                                                                static_cast<double>(queue.batches)},
                {"interrupts", queue.interrupts},
-               {"interrupts_suppressed", queue.interrupts_suppressed()}};
+               {"interrupts_suppressed", queue.interrupts_suppressed()},
+               {"held", queue.held},
+               {"spared", queue.spared},
+               {"reasons", queue.reasons}};
   for (const LatencyHistogram& histogram : queue.latencies) {
     json["latencies"][RequestKindName(histogram.kind)] = LatencyJson(histogram);
   }

@@ -56,6 +56,7 @@ struct PollConfig {
 enum class Signalling {
   kEarly,    // completions before new work is taken, so that the guest goes on meanwhile
   kBatched,  // once new work is under way, together with what it gave already
+  kCost,     // shown as early; signalled when the guest has use for it
 };
 
 struct IoThreadTuning {

@@ -50,6 +50,8 @@ struct QueueStatistics {
   uint64_t kicks_on = 0, kicks_off = 0;  // how often it was asked to kick, and not to
   uint64_t batches = 0;                  // publications of completed requests
   uint64_t interrupts = 0;               // of those, the ones the driver wanted to hear of
+  uint64_t held = 0, spared = 0;
+  std::array<uint64_t, 6> reasons{};
   // Of the requests that were traced (Machine::SetTrace), by kind; of a kind that had none there is
   // none.
   std::vector<LatencyHistogram> latencies;

@@ -61,19 +61,29 @@ class SignalPolicy {
   struct Pace {
     double steps = 0;
     double ns = 0;
+    void Add(uint32_t more, double in_ns) {
+      steps += more;
+      ns += in_ns;
+      if (steps <= kRemembered) return;
+      steps /= 2;
+      ns /= 2;
+    }
     bool known() const { return steps >= kEnough; }
     double rate() const { return steps / ns; }
   };
   static constexpr double kEnough = 8;
   static constexpr double kRemembered = 64;
   static constexpr double kFasterBy = 1.3;
-  static constexpr uint32_t kDry = 1;
 
   static size_t BucketOf(uint32_t at_hand) {
     return std::min<size_t>(std::bit_width(at_hand) - 1, kBuckets - 1);
   }
   void Hand(uint16_t index, int64_t now_ns);
   void Reacted(double ns);
+  bool WouldBeFaster() const;
+  bool IsSilent(int64_t now_ns) const {
+    return static_cast<double>(now_ns - progress_ns_) > SilenceNs();
+  }
   double SilenceNs() const { return std::min(2 * reaction_ns_, 8 * quick_reaction_ns_); }
 
   uint16_t handed_;          // entries before it the guest was told of, or has consumed

@@ -53,7 +53,9 @@ class QueueSignal final : private HeldSignal {
 
   // Chains were taken.
   void Took(size_t count) {
-    if (policy_.busy()) policy_.Took(static_cast<uint32_t>(count), MonotonicNs());
+    if (!parts_.io_thread.may_hold()) return;
+    policy_.Took(static_cast<uint32_t>(count),
+                 policy_.wants_time() ? MonotonicNs() : SignalPolicy::kNoTime);
   }
   // What is shown next is not to wait.
   void Hurry() { hurries_ = true; }
@@ -70,6 +72,8 @@ class QueueSignal final : private HeldSignal {
  private:
   void Look(int64_t now_ns) override;
   void ShownForInterrupt(LatencyTrace* trace);
+  // Completions that were shown and not handed over.
+  uint16_t owed() const { return static_cast<uint16_t>(parts_.queue.shown() - handed_); }
   bool IsAlone() const;
   void Hold(int64_t now_ns, LatencyTrace* trace);
   void EndHold(int64_t now_ns);

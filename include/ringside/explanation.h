@@ -99,12 +99,16 @@ inline constexpr size_t kSignalReasons = 7;  // for which it is raised
 
 // What is known of the guest that has a queue. Times are 0 while they are unknown.
 struct SignalExplanation {
-  static constexpr size_t kPaces = 11;
+  static constexpr size_t kRungs = 4;
+  static constexpr size_t kDepths = 10;
+  struct Lesson {
+    size_t rung = 0;
+    std::array<double, kRungs> rates{};
+  };
 
   double reaction_ns = 0;  // from being handed completions to the first new request
   double silence_ns = 0;   // no interrupt is held for a guest that is silent for longer
-  // What a new request takes it while it has 1, 2 to 3, 4 to 7, ... completions at hand.
-  std::array<double, kPaces> ns_per_request{};
+  std::array<Lesson, kDepths> lessons;
 };
 
 struct IoThreadExplanation {

@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
 absl::Status IoThread::CreateWaiter(Waiter waiter) {
   RINGSIDE_ASSIGN_OR_RETURN(
       waiter_, waiter == Waiter::kUring ? UringWaiter::Create() : EpollWaiter::Create());
-  return waiter_->Watch(mailbox_.wake_fd(), mailbox_);
+  return waiter_->Watch(mailbox_.wake_fd(), mailbox_, Watching::kAlways);
 }
 
 IoThread::~IoThread() {
@@ -119,7 +119,7 @@ bool IoThread::IsShared(const Source* one) const {
 }
 
 absl::Status IoThread::Attach(Source& source, Phase phase) {
-  RINGSIDE_RETURN_IF_ERROR(waiter_->Watch(source.wake_fd_, source));
+  RINGSIDE_RETURN_IF_ERROR(waiter_->Watch(source.wake_fd_, source, source.watching_));
   source.io_thread_ = this;
   source.phase_ = phase;
   source.notify_on_ = true;

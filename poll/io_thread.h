@@ -73,6 +73,8 @@ class IoThread final : private Wait::Owner {
   void SetPoll(const PollConfig& poll) { wait_.SetPoll(poll); }
   absl::Status Attach(Source& source, Phase phase);
   void Detach(Source& source);
+  // Of an attached source of kWhileWanted: whether its signals end the sleep.
+  void Want(const Source& source, bool wanted) { waiter_->Want(source.wake_fd_, wanted); }
   void AtPublish(Hook& hook) { publish_hooks_.Add(hook); }
   void AtHandOver(Hook& hook) { hand_over_hooks_.Add(hook); }
   // Before all of those.

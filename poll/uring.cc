@@ -4,6 +4,7 @@
 #include <array>
 #include <cerrno>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include "base/status.h"
@@ -138,11 +139,11 @@ void Uring::CancelFile(int index) {
 
 // By its plain descriptor: until Linux 6.13 a registered file that an operation holds, as a watch
 // does for good, keeps every file that is unregistered later from being released.
-void Uring::Watch(int eventfd, EventfdListener* listener) {
+void Uring::Watch(int eventfd, EventfdListener* listener, Watching watching) {
   const auto free = std::ranges::find_if(
       watched_, [](const Watched& watched) { return watched.fd < 0 && !watched.armed; });
   Watched& watched = free != watched_.end() ? *free : watched_.emplace_back();
-  watched = {.fd = eventfd, .listener = listener, .must_arm = true};
+  watched = {.fd = eventfd, .listener = listener, .watching = watching, .must_arm = true};
   watches_changed_ = true;
 }
 
@@ -156,6 +157,30 @@ void Uring::Unwatch(int eventfd) {
   watches_changed_ = true;
 }
 
+void Uring::Want(int eventfd, bool wanted) {
+  const auto found = std::ranges::find(watched_, eventfd, &Watched::fd);
+  if (found == watched_.end() || found->wanted == wanted) return;
+  found->wanted = wanted;
+  if (wanted) {
+    // One that is still armed from before has seen no write.
+    if (!found->armed) Rearm(*found);
+  } else {
+    found->must_arm = false;  // one that is armed already costs one completion more at worst
+  }
+}
+
+// A poll that comes while a count is left would end at once. The read is before its caller's look
+// at what the writes tell of, and pairs with them by the eventfd's lock: what was written before
+// the read shows in that look, and what is written after it ends the poll.
+void Uring::Rearm(Watched& watched) {
+  if (watched.watching == Watching::kWhileWanted) {
+    eventfd_t count = 0;
+    eventfd_read(watched.fd, &count);
+  }
+  watched.must_arm = true;
+  watches_changed_ = true;
+}
+
 void Uring::PushWatches() {
   if (!watches_changed_) return;
   for (size_t slot = 0; slot < watched_.size(); ++slot) {
@@ -164,7 +189,11 @@ void Uring::PushWatches() {
     io_uring_sqe* entry = NextEntry();
     if (entry == nullptr) return;  // the rest with the next submission
     if (watched.must_arm) {
-      io_uring_prep_poll_multishot(entry, watched.fd, POLLIN);
+      if (watched.watching == Watching::kAlways) {
+        io_uring_prep_poll_multishot(entry, watched.fd, POLLIN);
+      } else {
+        io_uring_prep_poll_add(entry, watched.fd, POLLIN);
+      }
       entry->user_data = WatchData(slot);
       watched.armed = true;
     } else {
@@ -181,12 +210,11 @@ void Uring::CompleteWatch(size_t slot, int32_t result, uint32_t flags) {
   Watched& watched = watched_[slot];
   if (watched.listener != nullptr) watched.listener->Written();
   if ((flags & IORING_CQE_F_MORE) != 0) return;
-  // The kernel has ended the poll, as it may at any time: the next write would go unseen. Errors
-  // are for good, such as that of a descriptor that is none.
+  // The kernel has ended the poll, as it may at any time, and as it does a single one: the next
+  // write would go unseen. Errors are for good, such as that of a descriptor that is none.
   watched.armed = false;
   watched.must_cancel = false;
-  watched.must_arm = watched.fd >= 0 && result >= 0;
-  watches_changed_ |= watched.must_arm;
+  if (watched.fd >= 0 && result >= 0 && watched.wanted) Rearm(watched);
 }
 
 bool Uring::ReapAll() {

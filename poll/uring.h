@@ -38,6 +38,10 @@ class EventfdListener {
   ~EventfdListener() = default;
 };
 
+// Which writes to an eventfd matter. kAlways: all. kWhileWanted: of one that is written whether
+// anybody sleeps or not, those while somebody wants to be woken. The ring reads it then.
+enum class Watching { kAlways, kWhileWanted };
+
 class Uring {
  public:
   // FailedPrecondition where io_uring is forbidden or too old.
@@ -59,8 +63,12 @@ class Uring {
 
   // From now on every write to the eventfd ends the sleep, and the listener, if any, is told in the
   // next Reap. It does not Watch or Unwatch. Unwatch before the eventfd is closed.
-  void Watch(int eventfd, EventfdListener* listener = nullptr);
+  void Watch(int eventfd, EventfdListener* listener = nullptr,
+             Watching watching = Watching::kAlways);
   void Unwatch(int eventfd);
+  // Of a watch of kWhileWanted, as it is at first: whether writes end the sleep. Wanted again it
+  // forgets those before: whoever wants it looks once more at what they told of before it sleeps.
+  void Want(int eventfd, bool wanted);
 
   // A look at memory: whether Reap would find something.
   bool HasCompletions() const { return io_uring_cq_ready(&ring_) != 0 || KernelHoldsCompletions(); }
@@ -78,10 +86,13 @@ class Uring {
   uint64_t enters() const { return enters_.Get(); }
 
  private:
-  // A poll of one eventfd. It stays in its place until the kernel has let go of it.
+  // A poll of one eventfd, multishot if that is always watched. It stays in its place until the
+  // kernel has let go of it.
   struct Watched {
     int fd = -1;  // -1: free, or closing
     EventfdListener* listener = nullptr;
+    Watching watching = Watching::kAlways;
+    bool wanted = true;
     bool must_arm = false;
     bool must_cancel = false;
     bool armed = false;  // the kernel will complete it once more
@@ -98,6 +109,7 @@ class Uring {
   bool ReapAll();
   void EnterKernel(int64_t sleep_ns);
   io_uring_sqe* NextEntry();
+  void Rearm(Watched& watched);
   void PushWatches();
   void CompleteWatch(size_t slot, int32_t result, uint32_t flags);
 

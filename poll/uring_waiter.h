@@ -28,10 +28,11 @@ class UringWaiter final : public Waiter, private EventfdListener {
     descriptor_ready_ = RunOneWatch(0);
     return descriptor_ready_;
   }
-  absl::Status Watch(int eventfd, EventfdListener& listener) override {
-    uring_->Watch(eventfd, &listener);
+  absl::Status Watch(int eventfd, EventfdListener& listener, Watching watching) override {
+    uring_->Watch(eventfd, &listener, watching);
     return absl::OkStatus();
   }
+  void Want(int eventfd, bool wanted) override { uring_->Want(eventfd, wanted); }
   void Unwatch(int eventfd) override { uring_->Unwatch(eventfd); }
   Uring* uring() override { return uring_.get(); }
 

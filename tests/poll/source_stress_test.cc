@@ -52,6 +52,14 @@ class Ring {
     ++kicks_;
     wake_.Signal();
   }
+  // As the kernel's AIO does: it signals without a look, here `late` steps of Delay after the
+  // entry.
+  void PutLoudly(uint64_t value, int late) {
+    entries_[filled_ % kSize] = value;
+    available_.store(++filled_, std::memory_order_release);
+    Delay(late);
+    wake_.Signal();
+  }
   bool full() const { return filled_ - used_.load(std::memory_order_acquire) == kSize; }
   bool AllUsed() const { return used_.load(std::memory_order_acquire) == filled_; }
   uint32_t kicks() const { return kicks_; }
@@ -203,6 +211,46 @@ TEST_P(SourceStress, AStreamThatStopsOnlyWhenTheRingIsFullIsFinished) {
   ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); }));
   EXPECT_TRUE(source.in_order());
   EXPECT_EQ(source.last(), kRounds);
+}
+
+// Of a ring whose other side always signals, some time after the entry.
+class LoudSource final : public Source {
+ public:
+  LoudSource(Ring& ring, IoThread& io_thread)
+      : Source(ring.wake().fd(), Watching::kWhileWanted), ring_(ring), io_thread_(io_thread) {}
+  bool HasWork() override { return ring_.HasEntry(); }
+  void Run() override {
+    while (ring_.HasEntry()) in_order_ &= ring_.Take() == ++last_;
+    ring_.PublishUsed();
+  }
+  void EnableNotify() override { io_thread_.Want(*this, true); }
+  void DisableNotify() override { io_thread_.Want(*this, false); }
+  bool in_order() const { return in_order_; }
+
+ private:
+  Ring& ring_;
+  IoThread& io_thread_;
+  bool in_order_ = true;
+  uint64_t last_ = 0;
+};
+
+// The thread listens only while it sleeps. Sweeps the signal, which comes after its entry was seen
+// or not, over the thread's way into its sleep.
+TEST_P(SourceStress, SignalsThatNobodyAskedForWakeWhoSleeps) {
+  const OnTwoProcessors apart(*io_thread_);
+  Ring ring;
+  LoudSource source(ring, *io_thread_);
+  const Attached attached(*io_thread_, source, Phase::kComplete);
+  const RaceLimit limit;
+  uint32_t round = 0;
+  while (round < kRounds && !limit.IsOver()) {
+    ++round;
+    ring.PutLoudly(round, static_cast<int>(round % 3000));
+    ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); }))
+        << "entry " << round << " was left in the ring";
+    Delay(static_cast<int>(round % 1900));
+  }
+  EXPECT_TRUE(source.in_order());
 }
 
 // Two drivers with rings of different phases, and two that post tasks, each waiting for its last

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "poll/uring.h"
 #include "tests/support/descriptors.h"
@@ -202,6 +203,76 @@ TEST_F(UringWatch, ClosedFilesAreGoneAlthoughAnOlderWatchStays) {
     Settle();
     ASSERT_TRUE(WaitForFd(pipe.write_end.get(), POLLERR));
   }
+}
+
+// Of an eventfd that is written whether anybody sleeps or not, as Linux AIO's is.
+TEST_F(UringWatch, UnwantedWritesCostNothing) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  Settle();
+  uring_->Want(event_.fd(), false);
+  event_.Signal();  // the poll of before
+  Settle();
+  const uint64_t enters = uring_->enters();
+  for (int i = 0; i < 100; ++i) {
+    event_.Signal();
+    uring_->Enter();
+    EXPECT_FALSE(uring_->HasCompletions());
+  }
+  EXPECT_EQ(uring_->enters(), enters);
+}
+
+TEST_F(UringWatch, WantedAgainNewWritesAreSeenAndOldOnesAreNot) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  for (int round = 0; round < 10; ++round) {
+    uring_->Want(event_.fd(), false);
+    event_.Signal();
+    Settle();
+    event_.Signal();
+    fired_.Clear();
+    uring_->Want(event_.fd(), true);
+    Settle();
+    EXPECT_FALSE(fired_);
+    for (int i = 0; i < 3; ++i) {  // as long as it is wanted
+      event_.Signal();
+      Settle();
+      EXPECT_TRUE(fired_) << "write " << i;
+      fired_.Clear();
+    }
+  }
+}
+
+TEST_F(UringWatch, AWriteBetweenTheWishAndTheSleepEndsTheSleep) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  for (int round = 0; round < 10; ++round) {
+    uring_->Want(event_.fd(), false);
+    event_.Signal();
+    Settle();
+    fired_.Clear();
+    uring_->Want(event_.fd(), true);
+    event_.Signal();
+    constexpr int64_t kLongNs = 5'000'000'000;
+    const int64_t start_ns = MonotonicNs();
+    for (int i = 0; i < 2 && !fired_; ++i) {
+      uring_->Enter(kLongNs);
+      uring_->Reap();
+    }
+    EXPECT_TRUE(fired_);
+    EXPECT_LT(MonotonicNs() - start_ns, kLongNs);
+  }
+}
+
+TEST_F(UringWatch, AWishThatIsTakenBackBeforeItIsPassedOnCostsNothing) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  uring_->Want(event_.fd(), false);
+  uring_->Enter();
+  EXPECT_EQ(uring_->enters(), 0u);
+  event_.Signal();
+  EXPECT_FALSE(uring_->HasCompletions());
+  uring_->Want(event_.fd(), true);
+  uring_->Unwatch(event_.fd());
+  event_.Signal();
+  Settle();
+  EXPECT_FALSE(fired_);
 }
 
 // The kernel ends a multishot poll that finds no room for its completion. Unless it is armed again

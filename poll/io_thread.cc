@@ -38,8 +38,10 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
 
 // On the thread: a ring belongs to the thread that creates it.
 absl::Status IoThread::CreateWaiter(Waiter waiter) {
+  const auto entries =
+      waiter == Waiter::kUring ? UringEntries::kUsual : UringEntries::kWithCommands;
   RINGSIDE_ASSIGN_OR_RETURN(
-      waiter_, waiter == Waiter::kUring ? UringWaiter::Create() : EpollWaiter::Create());
+      waiter_, waiter == Waiter::kEpoll ? EpollWaiter::Create() : UringWaiter::Create(entries));
   return waiter_->Watch(mailbox_.wake_fd(), mailbox_, Watching::kAlways);
 }
 

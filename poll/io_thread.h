@@ -40,9 +40,9 @@ const char* SignallingName(Signalling signalling);
 
 class IoThread final : private Wait::Owner {
  public:
-  enum class Waiter { kEpoll, kUring };
+  enum class Waiter { kEpoll, kUring, kUringWithCommands };
 
-  // kUring: FailedPrecondition where io_uring cannot be had.
+  // kUring, kUringWithCommands (poll/uring.h): FailedPrecondition where io_uring cannot be had.
   static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name,
                                                          Waiter waiter = Waiter::kEpoll,
                                                          const IoThreadTuning& tuning = {});

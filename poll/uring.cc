@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <poll.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
@@ -40,20 +41,24 @@ absl::Status UringSetUpError(int error) {
       ErrnoError(error, "io_uring cannot be used", remedy).message());
 }
 
-absl::StatusOr<std::unique_ptr<Uring>> Uring::Create() {
+absl::StatusOr<std::unique_ptr<Uring>> Uring::Create(UringEntries entries) {
   std::unique_ptr<Uring> uring(new Uring);
-  RINGSIDE_RETURN_IF_ERROR(uring->SetUp());
+  RINGSIDE_RETURN_IF_ERROR(uring->SetUp(entries));
   return uring;
 }
 
-absl::Status Uring::SetUp() {
+absl::Status Uring::SetUp(UringEntries entries) {
   io_uring_params params = {};
-  // DEFER_TASKRUN: completions are processed when this thread asks, in batches, and never interrupt
-  // it; TASKRUN_FLAG shows in memory that there are any. SUBMIT_ALL: an entry that is refused holds
-  // up none of those behind it. Disabled until the restrictions are on.
-  params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
-                 IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE |
-                 IORING_SETUP_R_DISABLED;
+  // TASKRUN_FLAG shows in memory that completions wait to be processed. SUBMIT_ALL: an entry that
+  // is refused holds up none of those behind it. Disabled until the restrictions are on.
+  params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL |
+                 IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED;
+  // DEFER_TASKRUN: completions are processed when this thread asks, in batches. COOP_TASKRUN: also
+  // whenever it is in the kernel, as for the interrupt of an NVMe queue of its own processor; none
+  // is sent for it to another one.
+  params.flags |= entries == UringEntries::kWithCommands
+                      ? IORING_SETUP_SQE128 | IORING_SETUP_CQE32 | IORING_SETUP_COOP_TASKRUN
+                      : IORING_SETUP_DEFER_TASKRUN;
   params.cq_entries = kCompletions;
   if (const int error = io_uring_queue_init_params(kSubmissions, &ring_, &params); error < 0) {
     return UringSetUpError(-error);
@@ -72,11 +77,15 @@ absl::Status Uring::SetUp() {
 }
 
 absl::Status Uring::Restrict() {
-  std::array<io_uring_restriction, kAllowedOperations.size() + 4> rules = {};
+  std::array<io_uring_restriction, kAllowedOperations.size() + 5> rules = {};
   size_t count = 0;
   for (const uint8_t operation : kAllowedOperations) {
     rules[count].opcode = IORING_RESTRICTION_SQE_OP;
     rules[count++].sqe_op = operation;
+  }
+  if (takes_commands()) {
+    rules[count].opcode = IORING_RESTRICTION_SQE_OP;
+    rules[count++].sqe_op = IORING_OP_URING_CMD;
   }
   for (const uint8_t operation :
        {IORING_REGISTER_FILES_UPDATE, IORING_UNREGISTER_RING_FDS, IORING_REGISTER_ENABLE_RINGS}) {
@@ -107,6 +116,17 @@ bool Uring::Push(const io_uring_sqe& entry, UringOp& op) {
   *next = entry;
   next->flags |= IOSQE_FIXED_FILE;
   next->user_data = reinterpret_cast<uint64_t>(&op);
+  return true;
+}
+
+bool Uring::PushCommand(int file, uint32_t operation, std::span<const std::byte> command,
+                        UringOp& op) {
+  io_uring_sqe* next = NextEntry();
+  if (next == nullptr) return false;
+  io_uring_prep_rw(IORING_OP_URING_CMD, next, file, nullptr, 0, operation);  // cmd_op is in off
+  next->flags = IOSQE_FIXED_FILE;
+  next->user_data = reinterpret_cast<uint64_t>(&op);
+  std::memcpy(next->cmd, command.data(), std::min(command.size(), kCommandSize));
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <liburing.h>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -42,10 +43,14 @@ class EventfdListener {
 // anybody sleeps or not, those while somebody wants to be woken. The ring reads it then.
 enum class Watching { kAlways, kWhileWanted };
 
+// kWithCommands: entries have room for a command of a driver's (IORING_OP_URING_CMD), for which all
+// of a ring's are twice as large.
+enum class UringEntries { kUsual, kWithCommands };
+
 class Uring {
  public:
   // FailedPrecondition where io_uring is forbidden or too old.
-  static absl::StatusOr<std::unique_ptr<Uring>> Create();
+  static absl::StatusOr<std::unique_ptr<Uring>> Create(UringEntries entries = UringEntries::kUsual);
   ~Uring();
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
@@ -54,6 +59,11 @@ class Uring {
   // starts with the next Enter. False if the ring takes no more right now: try
   // again in a later turn.
   bool Push(const io_uring_sqe& entry, UringOp& op);
+  // The same for a driver's command, which is copied: `operation` is the driver's, and `file` one
+  // that RegisterFile returned. Only if the ring takes_commands.
+  static constexpr size_t kCommandSize = 80;
+  bool PushCommand(int file, uint32_t operation, std::span<const std::byte> command, UringOp& op);
+  bool takes_commands() const { return (ring_.flags & IORING_SETUP_SQE128) != 0; }
 
   absl::StatusOr<int> RegisterFile(int fd);
   void UnregisterFile(int index);
@@ -99,7 +109,7 @@ class Uring {
   };
 
   Uring() = default;
-  absl::Status SetUp();
+  absl::Status SetUp(UringEntries entries);
   absl::Status Restrict();
   // Deferred, or overflown.
   bool KernelHoldsCompletions() const {

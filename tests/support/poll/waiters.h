@@ -34,7 +34,15 @@ class WaiterTest : public ::testing::TestWithParam<IoThread::Waiter> {
 };
 
 inline std::string WaiterName(const ::testing::TestParamInfo<IoThread::Waiter>& waiter) {
-  return waiter.param == IoThread::Waiter::kUring ? "Uring" : "Epoll";
+  switch (waiter.param) {
+    case IoThread::Waiter::kEpoll:
+      return "Epoll";
+    case IoThread::Waiter::kUring:
+      return "Uring";
+    case IoThread::Waiter::kUringWithCommands:
+      return "UringWithCommands";
+  }
+  return "";
 }
 
 // INSTANTIATE_TEST_SUITE_P with both waiters.

@@ -195,6 +195,7 @@ void IoThread::Park(Source& source) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (source.HasWork()) return;
   }
+  waiter_->WantNow();  // this thread may poll others for ever
   RemoveSource(source);
   source.parked_ = true;
   stats_.parked.Add();

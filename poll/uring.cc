@@ -198,16 +198,16 @@ void Uring::Rearm(Watched& watched) {
     eventfd_read(watched.fd, &count);
   }
   watched.must_arm = true;
-  watches_changed_ = true;
+  (watched.watching == Watching::kWhileWanted ? wishes_changed_ : watches_changed_) = true;
 }
 
-void Uring::PushWatches() {
-  if (!watches_changed_) return;
+bool Uring::PushWatches(bool sleeps) {
+  if (!watches_changed_ && !(sleeps && wishes_changed_)) return true;
   for (size_t slot = 0; slot < watched_.size(); ++slot) {
     Watched& watched = watched_[slot];
     if (!watched.must_arm && !watched.must_cancel) continue;
     io_uring_sqe* entry = NextEntry();
-    if (entry == nullptr) return;  // the rest with the next submission
+    if (entry == nullptr) return false;  // the rest with the next submission
     if (watched.must_arm) {
       if (watched.watching == Watching::kAlways) {
         io_uring_prep_poll_multishot(entry, watched.fd, POLLIN);
@@ -223,7 +223,8 @@ void Uring::PushWatches() {
     }
     watched.must_arm = watched.must_cancel = false;
   }
-  watches_changed_ = false;
+  watches_changed_ = wishes_changed_ = false;
+  return true;
 }
 
 void Uring::CompleteWatch(size_t slot, int32_t result, uint32_t flags) {
@@ -263,8 +264,8 @@ bool Uring::ReapAll() {
 }
 
 void Uring::EnterKernel(int64_t sleep_ns) {
-  PushWatches();
-  if (watches_changed_) sleep_ns = 0;  // a write to one that is not armed would wake nobody
+  // A write to one that is not armed would wake nobody.
+  if (!PushWatches(sleep_ns != 0)) sleep_ns = 0;
   if (sleep_ns == 0 && io_uring_sq_ready(&ring_) == 0) return;
   enters_.Add();
   if (sleep_ns == 0) {

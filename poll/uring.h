@@ -78,7 +78,10 @@ class Uring {
   void Unwatch(int eventfd);
   // Of a watch of kWhileWanted, as it is at first: whether writes end the sleep. Wanted again it
   // forgets those before: whoever wants it looks once more at what they told of before it sleeps.
+  // The kernel gets to know with the call that sleeps.
   void Want(int eventfd, bool wanted);
+  // With the next call, although it may not sleep: writes are to be told to listeners too.
+  void WantNow() { watches_changed_ |= wishes_changed_; }
 
   // A look at memory: whether Reap would find something.
   bool HasCompletions() const { return io_uring_cq_ready(&ring_) != 0 || KernelHoldsCompletions(); }
@@ -120,7 +123,8 @@ class Uring {
   void EnterKernel(int64_t sleep_ns);
   io_uring_sqe* NextEntry();
   void Rearm(Watched& watched);
-  void PushWatches();
+  // Whether that was all that is needed.
+  bool PushWatches(bool sleeps);
   void CompleteWatch(size_t slot, int32_t result, uint32_t flags);
 
   io_uring ring_ = {};
@@ -128,6 +132,7 @@ class Uring {
   std::vector<int> free_files_;
   std::vector<Watched> watched_;
   bool watches_changed_ = false;
+  bool wishes_changed_ = false;  // so that the next sleep needs another poll
   Counter enters_;
 };
 

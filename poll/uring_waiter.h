@@ -33,6 +33,7 @@ class UringWaiter final : public Waiter, private EventfdListener {
     return absl::OkStatus();
   }
   void Want(int eventfd, bool wanted) override { uring_->Want(eventfd, wanted); }
+  void WantNow() override { uring_->WantNow(); }
   void Unwatch(int eventfd) override { uring_->Unwatch(eventfd); }
   Uring* uring() override { return uring_.get(); }
 

@@ -55,6 +55,7 @@ class Waiter {
   virtual void Unwatch(int eventfd) = 0;
   // As Uring::Want, where an unwanted write costs something.
   virtual void Want(int /*eventfd*/, bool /*wanted*/) {}
+  virtual void WantNow() {}
   // Null: there is none.
   virtual Uring* uring() { return nullptr; }
 

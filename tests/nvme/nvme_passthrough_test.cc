@@ -225,7 +225,7 @@ TEST_P(NvmePassthroughChannelTest, CountsOnAfterAnotherChannel) {
 INSTANTIATE_TEST_SUITE_P(With, NvmePassthroughChannelTest,
                          ::testing::Values(IoThread::Waiter::kEpoll, IoThread::Waiter::kUring,
                                            IoThread::Waiter::kUringWithCommands),
-                         testing::WaiterName);
+                         testing::WaiterParamName);
 
 // The ring forbids all that it need not do.
 TEST(NvmeCommandRingTest, MayAskForTheEndOfCommands) {

@@ -17,7 +17,7 @@
 namespace ringside {
 namespace {
 
-// A queue may move to any thread.
+// For all threads, as a queue may move to any. A namespace behind a filter has a ring beside.
 UringEntries EntriesFor(const std::vector<DiskConfig>& disks) {
   const bool any_commands = std::ranges::any_of(disks, [](const DiskConfig& disk) {
     return disk.backend.As<NvmePassthroughConfig>() != nullptr;

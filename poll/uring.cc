@@ -201,7 +201,7 @@ void Uring::Rearm(Watched& watched) {
   (watched.watching == Watching::kWhileWanted ? wishes_changed_ : watches_changed_) = true;
 }
 
-bool Uring::PushWatches(bool sleeps) {
+[[gnu::noinline]] bool Uring::PushWatches(bool sleeps) {
   if (!watches_changed_ && !(sleeps && wishes_changed_)) return true;
   for (size_t slot = 0; slot < watched_.size(); ++slot) {
     Watched& watched = watched_[slot];
@@ -265,7 +265,7 @@ bool Uring::ReapAll() {
 
 void Uring::EnterKernel(int64_t sleep_ns) {
   // A write to one that is not armed would wake nobody.
-  if (!PushWatches(sleep_ns != 0)) sleep_ns = 0;
+  if ((watches_changed_ || wishes_changed_) && !PushWatches(sleep_ns != 0)) sleep_ns = 0;
   if (sleep_ns == 0 && io_uring_sq_ready(&ring_) == 0) return;
   enters_.Add();
   if (sleep_ns == 0) {

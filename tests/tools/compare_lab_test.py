@@ -10,7 +10,8 @@ from unittest import mock
 
 from comparekit import lab, table
 from comparekit.common import MeasureError
-from comparekit.contestants import POLLING, Qemu, Ringside
+from comparekit.contestants import Qemu, Ringside
+from comparekit.iothread import POLLING
 
 DEPTHS = (1, 16)
 RUNTIME_MS = 1000

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from comparekit import contestants, cpu, guest_run, host, options, schedule, targets
+from comparekit import contestants, cpu, guest_run, host, iothread, options, schedule, targets
 from comparekit.common import BadInput, MeasureError
 
 DISK = targets.Target("disk", "file on ext4", "/data/a,b.img", 1 << 30, True)
@@ -192,7 +192,7 @@ class RingsideStatistics(unittest.TestCase):
     def setUp(self):
         with mock.patch.object(contestants, "first_line", return_value="ringside 0"):
             self.auto, self.native = (
-                contestants.Ringside("ringside", engine, contestants.POLLING["grow-shrink"])
+                contestants.Ringside("ringside", engine, iothread.POLLING["grow-shrink"])
                 for engine in ("auto", "native"))
 
     def statistics(self, aio):

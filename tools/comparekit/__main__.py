@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from . import (front, front_plots, front_table, lab, machine_info, options as command_line, plots,
+from . import (front, front_plots, front_table, lab, lab_table, machine_info, options as command_line, plots,
                schedule, sweep, sweep_plots, sweep_table, table)
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
@@ -130,6 +130,8 @@ def _shown_by(results):
         return front_table, front_plots
     if sweep.is_sweep(results):
         return sweep_table, sweep_plots
+    if lab_table.is_lab(results):
+        return lab_table, plots
     return table, plots
 
 

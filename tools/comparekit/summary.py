@@ -8,7 +8,7 @@ job's key is its depth in the closed loop, its rate in the open ones.
 import statistics
 from dataclasses import dataclass, field
 
-from .contestants import POLLING
+from .iothread import POLLING
 
 # Contestants of these families are ways to the same end: shown is the best of them at each depth.
 BEST_OF = ("host", "ceiling")
@@ -16,7 +16,7 @@ OURS = "Ringside"
 EQUAL_POLLING = POLLING["grow-shrink"].name
 
 _FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "host_cpu_share", "kicks_per_io",
-            "interrupts_per_io")
+            "interrupts_per_io", "exits_per_io")
 _LATENCIES = ("mean", "p50", "p99", "p999")
 
 

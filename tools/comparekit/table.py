@@ -155,6 +155,12 @@ def _engines(row):
     return "; ".join(f"{engine} at {', '.join(found)}" for engine, found in depths.items())
 
 
+def own_counters(results):
+    """A line for each contestant that says something of itself."""
+    return "\n".join(line for target in results["targets"]
+                     for line in _own_counters(results, target["name"]))
+
+
 def _own_counters(results, target):
     """What contestants say of themselves, over all jobs of the last round."""
     last = {sample["contestant"]: sample["self"] for sample in results["samples"]

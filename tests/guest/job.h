@@ -18,13 +18,15 @@
 //                 request follows each completion
 //   arrival=periodic  or poisson
 //
-// In a closed loop, with wait=irq as Linux's driver does it: completions are looked at after interrupts,
-// which may come at any time, also during work.
+// In a closed loop, with wait=irq as Linux's driver does it: completions are looked at after
+// interrupts, which may come at any time, also during work.
 //   think=20us    from a completion's being seen to the next request in its place, as of a user who
 //                 thinks; the other requests in flight go on meanwhile
-//   think-serial=20us  the guest works for so long on each completion before the next request in its
+//   think-serial=20us  the guest works for so long on each completion before the next request in
+//   its
 //                 place, on one after the other, as a program of one thread does
-//   depth1=1      one request in flight beside the others, as of a second program that does nothing else
+//   depth1=1      one request in flight beside the others, as of a second program that does nothing
+//   else
 //                 and that is served first, between two steps of the others' work; reported apart
 
 #ifndef RINGSIDE_TESTS_GUEST_JOB_H_

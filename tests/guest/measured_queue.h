@@ -63,7 +63,7 @@ class MeasuredQueue {
     uint64_t block;
     uint64_t buffer;
     volatile Descriptor* data;  // the descriptor of its data
-    uint64_t due;  // tick from which it may go on, while it waits for that
+    uint64_t due;               // tick from which it may go on, while it waits for that
     uint16_t head;
     bool writes;
     bool alone;  // of the depth-1 job beside the others
@@ -118,7 +118,8 @@ class MeasuredQueue {
   uint64_t added_ = 0;  // since the last Flush
   Arrivals* arrivals_ = nullptr;
   bool was_full_ = false;
-  // Slots whose requests have completed, in the order in which they may go on: a ring of slot_count_.
+  // Slots whose requests have completed, in the order in which they may go on: a ring of
+  // slot_count_.
   uint16_t* waiting_ = nullptr;
   size_t first_waiting_ = 0;
   size_t waiting_count_ = 0;

@@ -1,8 +1,10 @@
 // The loop of MeasuredQueue for users who think and programs that work between their requests. By
-// interrupt it looks at the ring after one only and then asks for the next at once, as Linux's driver
-// does, so that it tells what interrupts cost that come during work, and what late ones cost.
+// interrupt it looks at the ring after one only and then asks for the next at once, as Linux's
+// driver does, so that it tells what interrupts cost that come during work, and what late ones
+// cost.
 
 #include "clock.h"
+#include "console.h"
 #include "deadline.h"
 #include "measured_queue.h"
 
@@ -35,8 +37,8 @@ void MeasuredQueue::TakeCompletions(uint64_t end) {
   Flush();  // the depth-1 job goes first
 }
 
-// For as long as the job says, without what interrupts take of it: a step between two looks at the clock
-// that is much longer than others was theirs.
+// For as long as the job says, without what interrupts take of it: a step between two looks at the
+// clock that is much longer than others was theirs.
 void MeasuredQueue::Work(uint64_t end) {
   constexpr uint64_t kLongestStepNs = 1000;
   const uint64_t longest_step = NsToTicks(kLongestStepNs);
@@ -85,8 +87,8 @@ void MeasuredQueue::RunThinking(uint64_t measure_from, uint64_t end) {
   }
 }
 
-// What is in flight has been promised an interrupt. One that was lost would not show otherwise: the job
-// ends by the clock.
+// What is in flight has been promised an interrupt. One that was lost would not show otherwise: the
+// job ends by the clock.
 void MeasuredQueue::AwaitLastInterrupt() {
   if (free_count_ + waiting_count_ < slot_count_ &&
       !SpinUntil([this] { return ToldOfCompletions(); }) &&

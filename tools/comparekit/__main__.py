@@ -21,7 +21,8 @@ def compare(arguments):
     options = command_line.parse(arguments)
     need_guest()
     found, missing = find_contestants(options)
-    found += [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")]
+    if not options.thinking:  # Which nobody does on the host.
+        found += [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")]
     return finish(measure_on_targets(found, missing, options), options)
 
 
@@ -85,7 +86,7 @@ def measure(contestants, targets, missing, options):
     """Returns what results.json holds."""
     settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
                 "depths": options.depths, "wait": options.wait, "rounds": options.rounds,
-                "rates": options.rates, "open_loops": options.open_loops,
+                "rates": options.rates, "open_loops": options.open_loops, "thinking": options.thinking,
                 "warmup_ms": schedule.WARMUP_MS, "apart": options.keep_apart}
     settings["runtime_ms"] = options.runtime or schedule.runtime_ms(contestants, targets, settings,
                                                                     options.minutes)

@@ -123,6 +123,7 @@ def _finish(parser, arguments, open_loops=("open",)):
     """`open_loops`: those that --rates asks for, as in schedule.ARRIVALS."""
     options = parser.parse_args(arguments)
     options.only, options.skip = options.only or [], options.skip or []
+    options.thinking = vars(options).get("thinking") or []
     options.open_loops = open_loops
     options.command = f"{parser.prog} " + " ".join(arguments)
     return options
@@ -193,6 +194,22 @@ def _add_jobs(group, depths, rates=()):
     add("--rates", type=_rates, default=rates, metavar="RATE,...",
         help=f"then also the open loop: so many arrivals a second, or percents of the best closed "
              f"loop (default: {','.join(rates) or 'none'})")
+    _add_thinking(group)
+
+
+def _add_thinking(group):
+    """Options of the closed loop, as the words that the guest knows (tests/guest/job.h)."""
+    one = group.add_mutually_exclusive_group()
+    one.add_argument("--think", action="append", type=lambda text: f"think={_think_time(text)}",
+                     dest="thinking", metavar="TIME",
+                     help="from a completion's being seen to the next request in its place, like 20us, as of "
+                          "so many users who think; with --wait irq, what they do as under Linux")
+    one.add_argument("--think-serial", action="append", dest="thinking", metavar="TIME",
+                     type=lambda text: f"think-serial={_think_time(text)}",
+                     help="the guest works for so long on each completion, one after the other")
+    group.add_argument("--depth1", action="append_const", const="depth1=1", dest="thinking",
+                       help="a second job with one request in flight on the same queue, which goes "
+                            "first; it is reported apart")
 
 
 def _add_qemu_aio(group):
@@ -315,6 +332,12 @@ def _microseconds(text):
     if not match:
         raise argparse.ArgumentTypeError(f"'{text}' is no time like 20us")
     return int(match.group(1))
+
+
+def _think_time(text):
+    if not re.fullmatch(r"[1-9]\d{0,5}us|[1-9]\d{0,2}ms", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no time below a second like 20us or 2ms")
+    return text
 
 
 def _prices(text):

@@ -103,10 +103,15 @@ def _row(results, target, contestant, loop):
 
 
 def figures(jobs):
-    """Returns {name: Figure} of the same job in all rounds."""
+    """Returns {name: Figure} of the same job in all rounds; those that begin with depth1_ are of the
+    depth-1 job beside it."""
     values = {name: [job[name] for job in jobs if name in job] for name in _FIGURES}
     for name in _LATENCIES:
         values[name] = [job["latency_ns"][name] for job in jobs]
+    beside = [job["depth1"] for job in jobs if "depth1" in job]
+    values["depth1_iops"] = [job["iops"] for job in beside]
+    for name in ("p50", "p99"):
+        values[f"depth1_{name}"] = [job["latency_ns"][name] for job in beside]
     return {name: Figure(statistics.median(found), min(found), max(found))
             for name, found in values.items() if found}
 

@@ -44,7 +44,11 @@ class Guest:
 
     @property
     def text(self):
-        return f"{_count(self.cpus, 'vCPU')}, {_count(self.queues, 'queue')}"
+        return f"{_count(self.cpus, 'vCPU')}, {self.queues_text}"
+
+    @property
+    def queues_text(self):
+        return _count(self.queues, "queue")
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,7 @@ def read(archive, options, machines, loads):
     return {"date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
             "command": options.command, "machine": machine_info.describe(options.ringside),
             "settings": {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs, "wait": "irq",
+                         "queues": " or ".join(sorted({guest.queues_text for guest in facts})),
                          "rounds": options.rounds, "rates": [], "runtime_ms": options.runtime,
                          "depths": list(options.depths)},
             "targets": [{"name": load.target, "text": _describe(*facts[load.guest], load, options)}

@@ -51,8 +51,8 @@ def title(results, heading, remark):
     machine, settings = results["machine"], results["settings"]
     lines = [
         f"# {heading}", "",
-        f"{settings['rw']}, {settings['bs']}, 1 queue, completions by {settings['wait']}"
-        f"{''.join(f', {word}' for word in settings.get('thinking', []))}; medians "
+        f"{settings['rw']}, {settings['bs']}, {settings.get('queues', '1 queue')}, completions by "
+        f"{settings['wait']}{''.join(f', {word}' for word in settings.get('thinking', []))}; medians "
         f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job. "
         f"{remark}".rstrip(), "",
         f"- date: {results['date']}",

@@ -105,7 +105,8 @@ void ReadThinking(Reader& reader, const CommandLine& words, Job& job) {
   job.think_ns =
       reader.Number(job.serial ? "think-serial" : "think", "0us", kTimeUnits, 0, kMaxThinkNs);
   job.depth1 = reader.Choice("depth1", kSwitch) == 1;
-  if ((job.think_ns != 0 || job.depth1) && !words.Get("rate").empty()) {
+  job.thinks = job.serial || job.depth1 || !words.Get("think").empty();
+  if (job.thinks && !words.Get("rate").empty()) {
     reader.Refuse("rate", "an open loop of users who think");
   }
 }

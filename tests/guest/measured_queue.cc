@@ -170,7 +170,7 @@ void MeasuredQueue::Complete(Slot& slot, uint64_t now) {
 void MeasuredQueue::GoOn(Slot& slot, uint64_t now, uint64_t end) {
   if (arrivals_ != nullptr || now >= end) {
     free_slots_[free_count_++] = static_cast<uint16_t>(&slot - slots_);
-  } else if (thinks() && !slot.alone) {
+  } else if (job_.thinks && !slot.alone) {
     StartWaiting(slot, now);
   } else {
     Issue(slot, now);
@@ -262,7 +262,7 @@ void MeasuredQueue::Run(uint64_t start) {
   SpinUntil([start] { return TimeStamp() >= start; });
   while (arrivals_ == nullptr && free_count_ > 0) Issue(slots_[free_slots_[--free_count_]], start);
   Flush();
-  if (thinks()) {
+  if (job_.thinks) {
     RunThinking(measure_from, end);
   } else {
     RunLoop(measure_from, end);

@@ -81,7 +81,6 @@ class MeasuredQueue {
   void WaitForWork();
   void RunLoop(uint64_t measure_from, uint64_t end);
   // The loop of users and programs that think, in measured_queue_thinking.cc.
-  bool thinks() const { return job_.think_ns != 0 || job_.depth1; }
   void RunThinking(uint64_t measure_from, uint64_t end);
   bool ToldOfCompletions() const;
   void TakeCompletions(uint64_t end);

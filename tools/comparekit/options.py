@@ -203,7 +203,8 @@ def _add_thinking(group):
     one.add_argument("--think", action="append", type=lambda text: f"think={_think_time(text)}",
                      dest="thinking", metavar="TIME",
                      help="from a completion's being seen to the next request in its place, like 20us, as of "
-                          "so many users who think; with --wait irq, what they do as under Linux")
+                          "so many users who think. With --wait irq the guest looks at the ring after "
+                          "interrupts only and asks for the next at once, as Linux does, also with 0us")
     one.add_argument("--think-serial", action="append", dest="thinking", metavar="TIME",
                      type=lambda text: f"think-serial={_think_time(text)}",
                      help="the guest works for so long on each completion, one after the other")
@@ -335,7 +336,7 @@ def _microseconds(text):
 
 
 def _think_time(text):
-    if not re.fullmatch(r"[1-9]\d{0,5}us|[1-9]\d{0,2}ms", text):
+    if not re.fullmatch(r"0us|[1-9]\d{0,5}us|[1-9]\d{0,2}ms", text):
         raise argparse.ArgumentTypeError(f"'{text}' is no time below a second like 20us or 2ms")
     return text
 

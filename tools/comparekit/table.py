@@ -24,7 +24,7 @@ def markdown(results):
         blocks += ["Thousand I/Os a second by requests in flight, in brackets lowest to highest of "
                    "the rounds:", _all_depths(all_rows, depths)]
         blocks += _open_loop(results, target["name"])
-    blocks += [*results.get("notes", []), _footnotes(results)]
+    blocks.append(_footnotes(results))
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -36,8 +36,7 @@ def terminal(results):
         if all_rows:
             blocks.append(f"{target['name']}: {target['text']}")
             blocks += _headlines(results, all_rows)
-    return "\n\n".join(filter(None, [*blocks, *results.get("notes", []), _LEGEND,
-                                     problems(results)]))
+    return "\n\n".join(filter(None, [*blocks, _LEGEND, problems(results)]))
 
 
 def headline_depths(depths):

@@ -168,6 +168,7 @@ class Loads(Lab):
 class ReadResults(Lab):
     def setUp(self):
         super().setUp()
+        self.others = {}
         self.prepare("plain")
 
     def prepare(self, jobs):
@@ -179,7 +180,8 @@ class ReadResults(Lab):
 
     def read(self):
         loads = [lab_jobs.load(name, self.lab_options.depths) for name in self.lab_options.jobs]
-        return lab_results.read(archive_of(self.runs), self.lab_options, self.machines, loads)
+        others = {(1, f"1-cpu/{name}"): self.others.get(name, 0.01) for name in self.runs}
+        return lab_results.read(archive_of(self.runs), self.lab_options, self.machines, loads, others)
 
     def refused(self, reason):
         with self.assertRaisesRegex(MeasureError, reason):
@@ -234,11 +236,19 @@ class ReadResults(Lab):
         self.qemu.end = "200 600001000 300001000 3005 70"
         self.refused("'interrupts': 0")
 
-    def test_noise_marks_every_sample(self):
+    def test_noise_marks_the_guest_that_had_it(self):
+        self.others["qemu-io_uring-0"] = 0.3
         results = self.read()
-        lab.mark_noisy(results, "others were busy")
-        self.assertEqual([sample["noisy"] for sample in results["samples"]], ["others were busy"] * 2)
-        self.assertEqual(len(results["noise"]), 2)
+        reason = "others used 30% of the processors during it"
+        self.assertEqual([sample["noisy"] for sample in results["samples"]], [None, reason])
+        self.assertEqual(results["noise"], [f"round 1 lab: QEMU 10.0 io_uring no poll: {reason}"])
+
+    def test_noise_is_looked_at_from_guest_to_guest(self):
+        shares = iter((0.1, 0.2))
+        use = lambda: mock.Mock(others=lambda: next(shares))
+        lines = ["round 1 of 2: 1-cpu/a", "attempt 1: hung", "round 2 of 2: 1-cpu/a"]
+        self.assertEqual(lab.follow(lines, 2, mock.Mock(), use),
+                         {(1, "1-cpu/a"): 0.1, (2, "1-cpu/a"): 0.2})
 
     def test_an_error_of_fio_is_refused(self):
         self.qemu.jobs[1]["error"] = 5

@@ -34,26 +34,13 @@ def run(options, progress):
     loads = [lab_jobs.load(name, options.depths) for name in options.jobs]
     try:
         machines = machines_of(options)
-        use = cpu.MachineUse()
         with temporary_directory(LAB_DIRECTORY / "compare") as directory:
             prepare(directory, options, loads)
-            run_lab(directory, options, machines, loads, progress)
+            others = run_lab(directory, options, machines, loads, progress)
             with tarfile.open(directory / "results.tar") as archive:
-                results = lab_results.read(archive, options, machines, loads)
+                return lab_results.read(archive, options, machines, loads, others)
     except LabError as error:
         raise MeasureError(str(error)) from error
-    others = use.others()
-    if others * 100 >= options.noise_limit:
-        mark_noisy(results, f"others used {others:.0%} of the processors meanwhile")
-    return results
-
-
-def mark_noisy(results, reason):
-    """All of it: the lab is one run."""
-    for sample in results["samples"]:
-        sample["noisy"] = reason
-        results["noise"].append(f"round {sample['round']} {sample['target']}: {sample['contestant']}: "
-                                + reason)
 
 
 def prepare(directory, options, loads):
@@ -88,7 +75,7 @@ def guest_lines(machines, loads):
 
 
 def run_lab(directory, options, machines, loads, progress):
-    """Leaves results.tar in the directory."""
+    """Leaves results.tar in the directory; returns what follow() does."""
     lines = list(guest_lines(machines, loads))
     guests = options.rounds * len(lines)
     jobs = options.rounds * len(machines) * sum(len(load.jobs) for load in loads)
@@ -113,18 +100,27 @@ def run_lab(directory, options, machines, loads, progress):
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace") as lab:
         try:
-            follow(map(str.rstrip, lab.stdout), guests, progress)
+            others = follow(map(str.rstrip, lab.stdout), guests, progress,
+                            lambda: cpu.MachineUse(lab.pid))
         except BaseException:  # A signal asked us to end: the lab is to take its files away.
             lab.terminate()
             raise
     if lab.returncode != 0:
         raise MeasureError(f"the lab ended with status {lab.returncode}: the lines above say why")
+    return others
 
 
-def follow(lines, guests, progress):
+def follow(lines, guests, progress, machine_use):
+    """Returns the share of the processors that others used meanwhile, by the round and the name of each
+    guest, as guest_lines() has it."""
+    others, use = {}, machine_use()
     for line in lines:
-        if re.match(r"round \d+ of \d+: ", line):
+        done = re.match(r"round (\d+) of \d+: (\S+)", line)
+        if done:
+            others[int(done[1]), done[2]] = use.others()
+            use = machine_use()
             progress.advance(1 / guests)
             progress.show(line)
         else:
             progress.note(line)  # What went wrong, and what was tried again.
+    return others

@@ -20,15 +20,17 @@ class Sample:
         self.cpu_ns = ticks * TICK_NS
 
 
-def read(archive, options, machines, loads):
-    """Returns the results in the archive. Raises MeasureError with the reason if they are not worth a
-    table."""
+def read(archive, options, machines, loads, others):
+    """Returns the results in the archive; `others` is what others used meanwhile, by round and guest.
+    Raises MeasureError with the reason if they are not worth a table."""
     samples, facts = [], {}
     for number in range(1, options.rounds + 1):
         for guest, its_loads in guests_of(loads).items():
             for machine in machines:
-                run = _Run(archive, f"./{number}/{guest.name}/{machine.name}", machine.contestant)
-                samples += run.samples(number, its_loads, options)
+                name = f"{guest.name}/{machine.name}"
+                run = _Run(archive, f"./{number}/{name}", machine.contestant)
+                samples += run.samples(number, its_loads, options,
+                                       noise_of(others[number, name], options.noise_limit))
                 facts.setdefault(guest, {})[run.text("facts")] = machine.contestant.name
     for found in facts.values():
         if len(found) != 1:
@@ -43,7 +45,16 @@ def read(archive, options, machines, loads):
             "targets": [{"name": load.target, "text": _describe(*facts[load.guest], load, options)}
                         for load in loads],
             "contestants": list(map(entry, contestants)),
-            "samples": samples, "failures": [], "noise": [], "missing": {}}
+            "samples": samples, "failures": [], "missing": {},
+            "noise": [f"round {sample['round']} {sample['target']}: {sample['contestant']}: "
+                      f"{sample['noisy']}" for sample in samples if sample["noisy"]]}
+
+
+def noise_of(others, limit_percent):
+    """Why a guest's figures are noisy, or None."""
+    if others * 100 < limit_percent:
+        return None
+    return f"others used {others:.0%} of the processors during it"
 
 
 class _Run:
@@ -55,7 +66,7 @@ class _Run:
     def text(self, name):
         return self._archive.extractfile(f"{self._directory}/{name}").read().decode(errors="replace")
 
-    def samples(self, number, loads, options):
+    def samples(self, number, loads, options, noisy):
         """One for each of its loads; what the VMM says of itself, of all, is with the first."""
         found = parse_fio(self.text("result.json"))
         expected = [depth for load in loads for job in load.jobs for depth in job.depths]
@@ -67,7 +78,7 @@ class _Run:
             jobs = [one for job in load.jobs
                     for one in self._measured(job, [next(left) for _ in job.sections], options)]
             samples.append({"target": load.target, "contestant": self._contestant.name,
-                            "round": number, "noisy": None, "loop": "closed", "jobs": jobs,
+                            "round": number, "noisy": noisy, "loop": "closed", "jobs": jobs,
                             "self": {} if samples else said})
         return samples
 

@@ -15,6 +15,7 @@ FIGURES = ("iops", "p50", "p99", "cpu_ns_per_io", "host_cpu_ns_per_io", "exits_p
 
 def problems(results):
     """What is wrong with the results, a line each."""
+    yield from results["failures"]
     text = lab_table.markdown(results)
     for target, depths in DEPTHS.items():
         rows = summary.rows(results, target)

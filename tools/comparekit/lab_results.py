@@ -22,16 +22,11 @@ class Sample:
 
 def read(archive, options, machines, loads, others):
     """Returns the results in the archive; `others` is what others used meanwhile, by round and guest.
-    Raises MeasureError with the reason if they are not worth a table."""
-    samples, facts = [], {}
-    for number in range(1, options.rounds + 1):
-        for guest, its_loads in guests_of(loads).items():
-            for machine in machines:
-                name = f"{guest.name}/{machine.name}"
-                run = _Run(archive, f"./{number}/{name}", machine.contestant)
-                samples += run.samples(number, its_loads, options,
-                                       noise_of(others[number, name], options.noise_limit))
-                facts.setdefault(guest, {})[run.text("facts")] = machine.contestant.name
+    A guest whose figures cannot be right is among the failures, and the others count. Raises MeasureError
+    if they did not have the same conditions, or if none is left."""
+    samples, failures, facts = _read_guests(archive, options, machines, loads, others)
+    if not samples:
+        raise MeasureError(failures[0])
     for found in facts.values():
         if len(found) != 1:
             raise MeasureError(f"the guests did not have the same conditions: {found}")
@@ -43,11 +38,30 @@ def read(archive, options, machines, loads, others):
                          "rounds": options.rounds, "rates": [], "runtime_ms": options.runtime,
                          "depths": list(options.depths)},
             "targets": [{"name": load.target, "text": _describe(*facts[load.guest], load, options)}
-                        for load in loads],
+                        for load in loads if load.guest in facts],
             "contestants": list(map(entry, contestants)),
-            "samples": samples, "failures": [], "missing": {},
+            "samples": samples, "failures": failures, "missing": {},
             "noise": [f"round {sample['round']} {sample['target']}: {sample['contestant']}: "
                       f"{sample['noisy']}" for sample in samples if sample["noisy"]]}
+
+
+def _read_guests(archive, options, machines, loads, others):
+    """Returns the samples, the failures, and {Guest: {its conditions: a contestant that had them}}."""
+    samples, failures, facts = [], [], {}
+    for number in range(1, options.rounds + 1):
+        for guest, its_loads in guests_of(loads).items():
+            for machine in machines:
+                name = f"{guest.name}/{machine.name}"
+                run = _Run(archive, f"./{number}/{name}", machine.contestant)
+                noisy = noise_of(others[number, name], options.noise_limit)
+                try:
+                    samples += run.samples(number, its_loads, options, noisy)
+                except MeasureError as error:
+                    failures.append(f"{machine.contestant.name}, round {number} in the guest with "
+                                    f"{guest.text}: {error}")
+                    continue
+                facts.setdefault(guest, {})[run.text("facts")] = machine.contestant.name
+    return samples, failures, facts
 
 
 def noise_of(others, limit_percent):
@@ -71,7 +85,7 @@ class _Run:
         found = parse_fio(self.text("result.json"))
         expected = [depth for load in loads for job in load.jobs for depth in job.depths]
         if [one["qd"] for one in found] != expected:
-            raise MeasureError(f"{self._contestant.name}: not all jobs were run")
+            raise MeasureError("not all jobs were run")
         said = own_words(self._contestant, found, self.text("statistics.json"))
         samples, left = [], iter(found)
         for load in loads:
@@ -85,7 +99,7 @@ class _Run:
     def _measured(self, job, found, options):
         begin, end = (Sample(self.text(f"{job.name}.{moment}")) for moment in ("begin", "end"))
         for one in found:
-            check_runtime(self._contestant, one, options.runtime)
+            check_runtime(one, options.runtime)
         add_costs(self._contestant, found, begin, end)
         return found
 
@@ -99,12 +113,11 @@ def _describe(facts, load, options):
             + (f". {load.text[0].upper()}{load.text[1:]}" if load.text else ""))
 
 
-def check_runtime(contestant, job, runtime_ms):
+def check_runtime(job, runtime_ms):
     """fio's own errors and an empty job are parse_fio()'s matter."""
     ratio = job["runtime_ns"] / (runtime_ms * 1e6)
     if not 0.9 < ratio < 1.5:
-        raise MeasureError(f"{contestant.name}: the job at depth {job['qd']} took {ratio:.2f} times "
-                           "the time it was given")
+        raise MeasureError(f"the job at depth {job['qd']} took {ratio:.2f} times the time it was given")
 
 
 def add_costs(contestant, jobs, begin, end):
@@ -116,7 +129,7 @@ def add_costs(contestant, jobs, begin, end):
     if any(value < 0 or value == 0 and not (served_elsewhere and name == "disk_thread_ns")
            for name, value in used.items()):
         depths = " and ".join(str(job["qd"]) for job in jobs)
-        raise MeasureError(f"{contestant.name}: what the job at depth {depths} used cannot be: {used}")
+        raise MeasureError(f"what the job at depth {depths} used cannot be: {used}")
     ios = sum(job["ios"] for job in jobs)
     for job in jobs:
         job["cpu_ns_per_io"] = used["cpu_ns"] / ios
@@ -134,7 +147,7 @@ def own_words(contestant, jobs, statistics_json):
     said = contestant.check(target, statistics_json)
     ios = sum(job["ios"] for job in jobs)
     if said["errors"] or said["requests"] < ios:
-        raise MeasureError(f"{contestant.name}: {said['errors']} errors, and {said['requests']} requests "
-                           f"where fio counted {ios}")
+        raise MeasureError(f"{said['errors']} errors, and {said['requests']} requests where fio counted "
+                           f"{ios}")
     return {name: said[name] for name in ("aio", "requests", "errors", "kicks_per_request",
                                           "interrupts_per_request")}

@@ -49,8 +49,12 @@ class Run:
         # Ticks of 10 ms, ns of the vCPUs' threads, ns of the disks' thread, exits, interrupts.
         self.begin, self.end = "100 1000 1000 5 70", "200 600001000 300001000 3005 570"
         self.statistics = ringside_statistics(17_500) if "ringside" in machine else None
+        self.failed = None
 
     def files(self):
+        if self.failed:
+            yield "failed", self.failed
+            return
         yield "result.json", "qd1 : Saving output of prerun\n" + json.dumps({"jobs": self.jobs})
         yield "facts", self.facts
         yield "statistics.json", json.dumps(self.statistics) if self.statistics else ""
@@ -252,6 +256,10 @@ class ReadResults(Lab):
         lines = ["round 1 of 2: 1-cpu/a", "attempt 1: hung", "round 2 of 2: 1-cpu/a"]
         self.assertEqual(lab.follow(lines, 2, mock.Mock(), use),
                          {(1, "1-cpu/a"): 0.1, (2, "1-cpu/a"): 0.2})
+
+    def test_a_guest_that_failed_is_named_with_its_last_words(self):
+        self.qemu.failed = "Kernel panic\n"
+        self.refused("its last words: 'Kernel panic")
 
     def test_an_error_of_fio_is_refused(self):
         self.qemu.jobs[1]["error"] = 5

@@ -80,8 +80,13 @@ class _Run:
     def text(self, name):
         return self._archive.extractfile(f"{self._directory}/{name}").read().decode(errors="replace")
 
+    def _has(self, name):
+        return f"{self._directory}/{name}" in self._archive.getnames()
+
     def samples(self, number, loads, options, noisy):
         """One for each of its loads; what the VMM says of itself, of all, is with the first."""
+        if self._has("failed"):
+            raise MeasureError(f"it failed, as the lab has told; its last words: {self.text('failed')!r}")
         found = parse_fio(self.text("result.json"))
         expected = [depth for load in loads for job in load.jobs for depth in job.depths]
         if [one["qd"] for one in found] != expected:

@@ -40,10 +40,10 @@ void QueueSignal::ShownForInterrupt(LatencyTrace* trace) {
   unwanted_ = 0;
   if (!parts_.io_thread.may_hold() || !parts_.queue.event_idx() || IsAlone()) {
     Raise(SignalReason::kDry, kNoTime);
-  } else if (hurries_ || !held()) {
+  } else if (hurry_ || !held()) {
     const int64_t now_ns = MonotonicNs();
     const SignalReason reason =
-        hurries_ ? SignalReason::kHurry : policy_.Decide(parts_.queue.in_flight(), owed(), now_ns);
+        hurry_ ? *hurry_ : policy_.Decide(parts_.queue.in_flight(), owed(), now_ns);
     reason == SignalReason::kHold ? Hold(now_ns, trace) : Raise(reason, now_ns);
   }
   if (trace != nullptr) trace->Finish(held() ? Interrupt::kHeld : Interrupt::kRaised);
@@ -95,7 +95,7 @@ void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
 
 // The guest is busy with all that was shown from now on.
 void QueueSignal::HandOver(int64_t now_ns) {
-  hurries_ = false;
+  hurry_.reset();
   if (parts_.io_thread.may_hold() && unwanted_ < kPolls) policy_.Handed(owed(), now_ns);
   handed_ = parts_.queue.shown();
 }

@@ -13,6 +13,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/counter.h"
@@ -58,7 +61,13 @@ class QueueSignal final : private HeldSignal {
                  policy_.wants_time() ? MonotonicNs() : SignalPolicy::kNoTime);
   }
   // What is shown next is not to wait.
-  void Hurry() { hurries_ = true; }
+  void Hurry() { hurry_ = SignalReason::kHurry; }
+  // A request into or from `buffer` was completed, and is shown next.
+  void Completed(const std::byte* buffer) {
+    if (policy_.holds() && policy_.IsAwaited(reinterpret_cast<uintptr_t>(buffer)) && !hurry_) {
+      hurry_ = SignalReason::kAwaited;
+    }
+  }
   // Answers were shown; `wanted`: the driver wants to hear of them. `trace` is told what becomes of
   // the interrupt, now or later; null: nobody listens.
   void Shown(bool wanted, LatencyTrace* trace);
@@ -84,7 +93,7 @@ class QueueSignal final : private HeldSignal {
   const Parts parts_;
   SignalPolicy policy_;
   uint16_t handed_;  // the used index up to which the guest was told, or needed not to be
-  bool hurries_ = false;
+  std::optional<SignalReason> hurry_;  // why what is shown next is not to wait
   uint32_t unwanted_ = 0;  // publications in a row of which the driver did not want to hear
   int64_t held_since_ns_ = 0;
   LatencyTrace* trace_ = nullptr;  // of what is held

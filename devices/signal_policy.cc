@@ -9,14 +9,15 @@ constexpr uint32_t kEpoch = 8;  // epochs are so many times all requests
 constexpr uint32_t kShortestEpoch = 64;
 constexpr uint32_t kProbe = 4;  // each such epoch tries a neighbour, and then ever fewer
 constexpr uint32_t kSeldom = 128;
+constexpr uint32_t kTrial = 251;  // a prime, lest it always meets the same
 constexpr double kWeight = 0.3;
 constexpr double kBetter = 1.02;  // who waits more has to be better by so much
 
 }  // namespace
 
 const char* SignalReasonName(SignalReason reason) {
-  constexpr std::array<const char*, kSignalReasons> kNames = {"dry", "faster", "unknown", "silence",
-                                                              "age", "hurry",  "sleep"};
+  constexpr std::array<const char*, kSignalReasons> kNames = {"dry", "early", "awaited", "silence",
+                                                              "age", "hurry", "sleep"};
   return kNames[static_cast<size_t>(reason)];
 }
 
@@ -35,6 +36,18 @@ void SignalPolicy::Took(uint32_t count, int64_t now_ns) {
   if (longest_gap_ns_ == 0) longest_gap_ns_ = std::min<double>(gap_ns, kMostNs);
   longest_gap_ns_ = gap_ns > longest_gap_ns_ ? std::min(gap_ns, 2 * longest_gap_ns_)
                                              : longest_gap_ns_ * (1 - 1 / 64.0);
+}
+
+// A guest's thread that has one request at a time uses the same buffer again and again, and waits
+// for just that one. If it hears of it at once, it is back before most others; those of a deep job
+// come back in turn.
+bool SignalPolicy::IsAwaited(uint64_t buffer) {
+  constexpr uint64_t kMix = 0x9e3779b97f4a7c15;  // 2^64 over the golden ratio
+  uint32_t& last = last_seen_[(buffer * kMix) >> (64 - kBufferBits)];
+  ++completed_;
+  const uint32_t since = completed_ - std::exchange(last, completed_);
+  // To find such a thread, one in many is treated as its.
+  return since < requests_ / 4 || completed_ % kTrial == 0;
 }
 
 void SignalPolicy::CountEpoch(uint32_t requests, int64_t now_ns) {
@@ -65,7 +78,8 @@ void SignalPolicy::CountEpoch(uint32_t requests, int64_t now_ns) {
 }
 
 void SignalPolicy::BeginEpoch(int64_t now_ns) {
-  counts_anew_ = lessons_[depth_].rung != 0;
+  holds_ = lessons_[depth_].rung != 0;
+  counts_anew_ = holds_;
   epoch_ns_ = now_ns;
   taken_ = 0;
   skipped_ = 0;
@@ -97,7 +111,7 @@ SignalReason SignalPolicy::Decide(uint32_t in_flight, uint32_t owed, int64_t now
   if (at_hand_ == 0 && in_flight == 0) return SignalReason::kDry;
   if (progress_ns_ == kNoTime) progress_ns_ = now_ns;
   CountEpoch(at_hand_ + in_flight + owed, now_ns);
-  if (lessons_[depth_].rung == 0) return SignalReason::kFaster;
+  if (lessons_[depth_].rung == 0) return SignalReason::kEarly;
   return Look(in_flight + owed, now_ns, now_ns);
 }
 

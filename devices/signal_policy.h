@@ -49,6 +49,9 @@ class SignalPolicy {
   // Of an interrupt that is held since `since_ns`.
   SignalReason Look(uint32_t under_way, int64_t since_ns, int64_t now_ns);
 
+  // Whether a completion into `buffer` may be one for which somebody waits. Only while holds().
+  bool IsAwaited(uint64_t buffer);
+  bool holds() const { return holds_; }
   // The guest polls: what it has at hand is not known.
   void Forget() {
     at_hand_ = 0;
@@ -83,7 +86,13 @@ class SignalPolicy {
   int64_t progress_ns_ = 0;    // when it last got on
   double longest_gap_ns_ = 0;  // between two such moments, lately
   bool counts_anew_ = false;
+  bool holds_ = false;   // the rung in use
   double requests_ = 0;  // all there are, lately
+
+  // By a hash of the buffer, completed_ when one into it was completed last.
+  static constexpr size_t kBufferBits = 8;
+  std::array<uint32_t, size_t{1} << kBufferBits> last_seen_{};
+  uint32_t completed_ = 0;
 
   std::array<Lesson, kDepths> lessons_;
   size_t depth_ = 0;  // the lesson that goes on

@@ -86,9 +86,9 @@ struct PollExplanation {
 
 // Why the interrupt for completions was raised when it was (docs/signalling.md).
 enum class SignalReason : uint8_t {
-  kDry,      // the guest had nothing at hand any more
-  kFaster,   // it gets on faster the more it has at hand
-  kUnknown,  // too little was known of it
+  kDry,      // the guest had little or nothing at hand
+  kEarly,    // it does best without holding any
+  kAwaited,  // somebody in the guest waits for one of the completions alone
   kSilence,  // it did not get on with what it had
   kAge,      // none is held for longer
   kHurry,    // a flush was among the completions

@@ -25,6 +25,7 @@ void QueueSignal::Shown(bool wanted, LatencyTrace* trace) {
 void QueueSignal::FoundByDriver() {
   if (held()) {
     parts_.stats.dropped.Add();
+    parts_.queue.Signalled();
     EndHold(MonotonicNs());
   }
   if (unwanted_ < kPolls) {
@@ -90,7 +91,7 @@ void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
   parts_.call.Signal();
   if (!held()) return;
   if (trace_ != nullptr) trace_->HeldIsRaised();
-  EndHold(now_ns);
+  EndHold(now_ns != kNoTime ? now_ns : MonotonicNs());
 }
 
 // The guest is busy with all that was shown from now on.

@@ -9,7 +9,8 @@ constexpr uint32_t kEpoch = 8;  // epochs are so many times all requests
 constexpr uint32_t kShortestEpoch = 64;
 constexpr uint32_t kProbe = 4;  // each such epoch tries a neighbour, and then ever fewer
 constexpr uint32_t kSeldom = 128;
-constexpr uint32_t kTrial = 251;  // a prime, lest it always meets the same
+constexpr uint32_t kTrial = 251;    // a prime, lest it always meets the same
+constexpr uint32_t kCountAnew = 4;  // not before so many times all requests
 constexpr double kWeight = 0.3;
 constexpr double kBetter = 1.02;  // who waits more has to be better by so much
 
@@ -28,6 +29,7 @@ void SignalPolicy::Handed(uint32_t count, int64_t now_ns) {
 
 void SignalPolicy::Took(uint32_t count, int64_t now_ns) {
   taken_ += count;
+  since_counted_ += count;
   if (now_ns != kNoTime && progress_ns_ != kNoTime) CountGap(now_ns - progress_ns_);
   progress_ns_ = now_ns;
   at_hand_ -= std::min(count, at_hand_);
@@ -85,7 +87,7 @@ void SignalPolicy::CountEpoch(uint32_t requests, int64_t now_ns) {
 
 void SignalPolicy::BeginEpoch(int64_t now_ns) {
   holds_ = lessons_[depth_].rung != 0;
-  counts_anew_ = holds_;
+  counts_anew_ = holds_ && since_counted_ >= kCountAnew * requests_;
   epoch_ns_ = now_ns;
   taken_ = 0;
   skipped_ = 0;
@@ -127,6 +129,7 @@ SignalReason SignalPolicy::Look(uint32_t under_way, int64_t since_ns, int64_t no
   if (counts_anew_) {
     if (!silent) return SignalReason::kHold;
     counts_anew_ = false;
+    since_counted_ = 0;
     at_hand_ = 0;
     return SignalReason::kDry;
   }
@@ -138,7 +141,8 @@ SignalReason SignalPolicy::Look(uint32_t under_way, int64_t since_ns, int64_t no
 }
 
 SignalExplanation SignalPolicy::Explain() const {
-  SignalExplanation explanation = {.reaction_ns = longest_gap_ns_, .silence_ns = kSilentGaps * longest_gap_ns_};
+  SignalExplanation explanation = {.reaction_ns = longest_gap_ns_,
+                                   .silence_ns = kSilentGaps * longest_gap_ns_};
   for (size_t i = 0; i < kDepths; ++i) {
     explanation.lessons[i].rung = lessons_[i].rung;
     explanation.lessons[i].rates = lessons_[i].rates;

@@ -101,8 +101,9 @@ class SignalPolicy {
   std::array<Lesson, kDepths> lessons_;
   size_t depth_ = 0;  // the lesson that goes on
   int64_t epoch_ns_ = 0;
-  uint32_t taken_ = 0;    // in this epoch
-  uint32_t skipped_ = 0;  // of those, what the rung before may have brought
+  uint32_t since_counted_ = 0;  // taken since counts_anew_
+  uint32_t taken_ = 0;          // in this epoch
+  uint32_t skipped_ = 0;        // of those, what the rung before may have brought
 };
 
 }  // namespace ringside

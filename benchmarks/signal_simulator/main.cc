@@ -1,0 +1,115 @@
+// The signal policy simulator: how a guest fares with each way of raising its interrupts.
+// docs/signalling.md, "The simulator", tells what it models and reports.
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/str_join.h"
+#include "base/nearest.h"
+#include "base/status.h"
+#include "benchmarks/signal_simulator/families.h"
+#include "benchmarks/signal_simulator/options.h"
+#include "benchmarks/signal_simulator/report.h"
+#include "command/exit_codes.h"
+
+namespace ringside {
+namespace {
+
+constexpr char kHelp[] =
+    "A line has the first policy's kIOPS, and then of each policy its part of that and, in\n"
+    "brackets, how many completions an interrupt brought.\n\n"
+    "Examples:\n"
+    "  signal_simulator\n"
+    "  signal_simulator --family serial,shared --policies early,cost\n"
+    "  signal_simulator --scenario 'mid, disk 20us, depth 32' --detail\n"
+    "  signal_simulator --json result.json\n\n"
+    "Exit codes: 0 done, 1 --check found a promise broken, 2 bad input.";
+
+struct Command {
+  SignalSimulatorOptions options;
+  std::string json;
+  bool detail = false;
+};
+
+int Fail(std::string_view line) {
+  std::fprintf(stderr, "signal_simulator: %.*s\n", static_cast<int>(line.size()), line.data());
+  return kExitBadInput;
+}
+
+void AddOptions(CLI::App& app, Command& command) {
+  SignalSimulatorOptions& options = command.options;
+  app.add_option("--family", options.families, "of " + absl::StrJoin(SignalFamilyNames(), ", "))
+      ->type_name("NAME,...")
+      ->delimiter(',')
+      ->default_str("all");
+  app.add_option("--scenario", options.scenario, "those with this in their name")
+      ->type_name("TEXT");
+  app.add_option("--policies", options.policies, "of early, batched, priced, busy, ladder, cost")
+      ->type_name("NAME,...")
+      ->delimiter(',')
+      ->default_str("all");
+  app.add_option("--length", options.length, "of what is measured, after a quarter of it")
+      ->type_name("TIME")
+      ->default_str("60ms");
+  app.add_option("--seed", options.seed, "of the random numbers")->default_str("1");
+  app.add_option("--signal-cost", options.signal_cost, "an interrupt's, for priced and ladder")
+      ->type_name("TIME")
+      ->default_str("5us");
+  app.add_option("--silence", options.silence, "for busy and ladder: then a guest is idle")
+      ->type_name("TIME")
+      ->default_str("30us");
+  app.add_flag("--detail", command.detail, "a table for each scenario");
+  app.add_option("--json", command.json, "write everything to this file, too")->type_name("FILE");
+}
+
+int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
+  const std::vector<std::string> unknown = app.remaining();
+  if (unknown.empty()) return Fail(error.what());
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) known.push_back(option->get_name());
+  const std::string word = unknown.front().substr(0, unknown.front().find('='));
+  return Fail(absl::StrFormat("'%s' is unknown; did you mean '%s'?", word, Nearest(word, known)));
+}
+
+int Run(const Command& command) {
+  const absl::StatusOr<SignalSettings> settings = ParseOptions(command.options);
+  if (!settings.ok()) return Fail(Message(settings.status()));
+  std::ofstream json;
+  if (!command.json.empty()) {
+    json.open(command.json);
+    if (!json.is_open()) {
+      return Fail(
+          Message(ErrnoError(errno, absl::StrFormat("--json cannot write '%s'", command.json))));
+    }
+  }
+  const std::vector<CaseResult> cases =
+      SimulateAll(settings->scenarios, settings->policies, settings->run);
+  const std::string table = command.detail ? SignalTables(settings->policies, cases)
+                                           : SignalSummary(settings->policies, cases);
+  std::fputs(table.c_str(), stdout);
+  if (command.json.empty()) return kExitOk;
+  json << SignalJson(settings->policies, settings->run, cases);
+  json.close();
+  return json.good() ? kExitOk
+                     : Fail(absl::StrFormat("--json could not write all of '%s'", command.json));
+}
+
+}  // namespace
+}  // namespace ringside
+
+int main(int argc, char** argv) {
+  ringside::Command command;
+  CLI::App app("How a guest fares with each way of raising its interrupts, in a model.",
+               "signal_simulator");
+  ringside::AddOptions(app, command);
+  app.footer(ringside::kHelp);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    return app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    return ringside::ReportParseError(app, error);
+  }
+  return ringside::Run(command);
+}

@@ -7,10 +7,9 @@
 // Spec: VIRTIO 1.2, section 2.7.
 #pragma once
 
-#include "base/clock.h"
 #include "base/counter.h"
 #include "devices/latency_trace.h"
-#include "devices/signal_policy.h"
+#include "devices/queue_signal.h"
 #include "devices/virtio_device.h"
 #include "devices/virtqueue.h"
 #include "poll/io_thread.h"
@@ -22,11 +21,9 @@ namespace ringside {
 struct QueueStats {
   Counter reads, writes, flushes, discards, others;  // requests taken, by kind
   Counter bytes_read, bytes_written;
-  Counter errors;      // requests answered with an error
-  Counter batches;     // publications of the used ring
-  Counter interrupts;  // publications that signalled; the others the driver did not want
-  Counter held, spared;
-  std::array<Counter, kSignalReasons> reasons;
+  Counter errors;   // requests answered with an error
+  Counter batches;  // publications of the used ring
+  SignalStats signals;
   Counter in_flight;            // no count: requests the device's backend has now
   Counter kicks_on, kicks_off;  // how often the driver was asked to kick, and not to
   LatencyHistograms latencies;  // of requests that were traced
@@ -59,7 +56,7 @@ struct TraceObserver {
   }
 };
 
-class QueueWorker : public Source, private HeldSignal {
+class QueueWorker : public Source {
  public:
   struct Parts {
     const GuestMemory& memory;
@@ -75,7 +72,7 @@ class QueueWorker : public Source, private HeldSignal {
         parts_(parts),
         call_(*setup.call),
         queue_(parts.memory, RingLayout(setup, features)),
-        signal_(setup.next),
+        signal_({queue_, call_, parts.io_thread, parts.stats.signals}),
         trace_(parts.trace) {
     if (parts.trace != nullptr) parts.trace->Restart();
     ReportIfBroken();
@@ -87,13 +84,13 @@ class QueueWorker : public Source, private HeldSignal {
         parts_(parts),
         call_(before.call_),
         queue_(before.queue_),
-        signal_(before.signal_),
+        signal_({queue_, call_, parts.io_thread, parts.stats.signals}, before.signal_),
         trace_(parts.trace) {}
 
   // Takes nothing more, shows the guest nothing more, and recalls what is under way.
   void Stop() {
     stopped_ = closing_ = true;
-    parts_.io_thread.Drop(*this);
+    signal_.Drop();
     Recall();
     Forget();
   }
@@ -101,7 +98,7 @@ class QueueWorker : public Source, private HeldSignal {
   // what completes, and asks for kicks. The idle hook is queued with the last completion.
   void Leave() {
     leaving_ = closing_ = true;
-    RaiseHeld();
+    signal_.Release();
     Recall();
     queue_.EnableNotify();  // as whoever it is attached to next expects
   }
@@ -109,7 +106,7 @@ class QueueWorker : public Source, private HeldSignal {
   // its end and is shown; the idle hook is queued with the last completion.
   void Drain() {
     leaving_ = true;
-    RaiseHeld();
+    signal_.Release();
     Drains();
     queue_.EnableNotify();
   }
@@ -120,7 +117,10 @@ class QueueWorker : public Source, private HeldSignal {
   bool idle() const { return parts_.stats.in_flight.Get() == 0; }
   IoThread& io_thread() const { return parts_.io_thread; }
   // Between the steps of a turn. A hook of the trace before may still be queued for this turn.
-  void SetTrace(LatencyTrace* trace) { trace_ = trace; }
+  void SetTrace(LatencyTrace* trace) {
+    signal_.Release();
+    trace_ = trace;
+  }
   // Where the ring is: all that a queue has of its own once it is idle.
   uint16_t position() const { return queue_.position(); }
 
@@ -178,71 +178,25 @@ class QueueWorker : public Source, private HeldSignal {
   // Shows the driver what was answered, and signals if it wants that.
   void Show() {
     parts_.stats.batches.Add();
+    if (leaving_) signal_.Hurry();
     const bool interrupt = queue_.Publish();
     if (trace_ != nullptr) trace_->Published();
-    if (interrupt) SignalOrHold();
-    using Interrupt = LatencyTrace::Interrupt;
-    if (trace_ != nullptr) {
-      trace_->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
-    }
+    signal_.Shown(interrupt, trace_);
   }
   // As Virtqueue::Take.
   size_t TakeChains(std::span<DescriptorChain> chains) {
     const size_t count = queue_.Take(chains);
-    if (count > 0 && signal_.timed()) signal_.Took(count, MonotonicNs());
+    if (count > 0) signal_.Took(count);
     return count;
   }
-  // The guest is to hear at once of what is answered in this turn.
-  void Hurry() { urgent_ = true; }
+  // The guest hears at once of what is answered in this turn.
+  void Hurry() { signal_.Hurry(); }
   // Once: a broken queue has no work, so nobody comes here again.
   void ReportIfBroken() {
     if (queue_.error() != nullptr) parts_.events.NeedsReset(queue_.error());
   }
 
  private:
-  void SignalOrHold() {
-    const int64_t now_ns = parts_.io_thread.holds_signals() ? MonotonicNs() : 0;
-    if (now_ns == 0 || !queue_.event_idx() || urgent_ || leaving_)
-      return Signal(SignalReason::kUrgent, now_ns);
-    if (held()) return;
-    const SignalReason reason = signal_.Decide(queue_.UsedEvent(), now_ns);
-    if (reason != SignalReason::kHold) return Signal(reason, now_ns);
-    held_since_ns_ = now_ns;
-    parts_.stats.held.Add();
-    parts_.io_thread.Hold(*this);
-  }
-  void Signal(SignalReason reason, int64_t now_ns) {
-    urgent_ = false;
-    parts_.io_thread.Drop(*this);
-    parts_.stats.interrupts.Add();
-    parts_.stats.reasons[static_cast<size_t>(reason)].Add();
-    queue_.Signalled();
-    signal_.Raised(queue_.shown(), now_ns);
-    call_.Signal();
-  }
-  bool Due() override {
-    if (!queue_.WantsInterrupt()) return true;
-    return signal_.Look(queue_.UsedEvent(), held_since_ns_, MonotonicNs()) != SignalReason::kHold;
-  }
-  void Look() override {
-    const int64_t now_ns = MonotonicNs();
-    if (!queue_.WantsInterrupt()) {
-      queue_.Signalled();
-      signal_.Consumed(queue_.shown(), now_ns);
-      parts_.stats.spared.Add();
-      parts_.io_thread.Drop(*this);
-      return;
-    }
-    const SignalReason reason = signal_.Look(queue_.UsedEvent(), held_since_ns_, now_ns);
-    if (reason != SignalReason::kHold) Signal(reason, now_ns);
-  }
-  void Release() override {
-    if (queue_.WantsInterrupt()) return Signal(SignalReason::kUrgent, MonotonicNs());
-    Look();
-  }
-  void RaiseHeld() {
-    if (held()) Release();
-  }
   void Publish() {
     // The hook runs behind this: whoever it tells finds everything shown.
     if (leaving_) TellIfIdle();
@@ -253,9 +207,7 @@ class QueueWorker : public Source, private HeldSignal {
   const Parts parts_;
   const InterruptLine& call_;
   Virtqueue queue_;
-  SignalPolicy signal_;
-  int64_t held_since_ns_ = 0;
-  bool urgent_ = false;
+  QueueSignal signal_;
   LatencyTrace* trace_;  // null: no latencies are wanted
   HookTo<QueueWorker, &QueueWorker::Publish> publish_hook_{*this};
   bool stopped_ = false;

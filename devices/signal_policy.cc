@@ -4,18 +4,35 @@
 
 namespace ringside {
 
-void SignalPolicy::Hand(uint16_t index, int64_t now_ns) {
-  const auto more = static_cast<int16_t>(index - handed_);
-  if (more <= 0) return;
+const char* SignalReasonName(SignalReason reason) {
+  constexpr std::array<const char*, kSignalReasons> kNames = {"dry", "faster", "unknown", "silence",
+                                                              "age", "hurry",  "sleep"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+void SignalPolicy::Handed(uint32_t count, int64_t now_ns) {
   if (at_hand_ == 0) {
     progress_ns_ = now_ns;
     reacts_ = true;
   }
-  at_hand_ += static_cast<uint32_t>(more);
-  handed_ = index;
+  at_hand_ += count;
 }
 
-// One that is far out, as after a rest, says little of how long it usually is.
+void SignalPolicy::Took(uint32_t count, int64_t now_ns) {
+  if (at_hand_ == 0) return;
+  const auto ns = static_cast<double>(now_ns - std::exchange(progress_ns_, now_ns));
+  const bool silent = ns > SilenceNs();
+  if (std::exchange(reacts_, false)) Reacted(ns);
+  if (silent) {  // it has rested, and these are of its own accord
+    at_hand_ = 0;
+    return;
+  }
+  const uint32_t replaced = std::min(count, at_hand_);
+  paces_[BucketOf(at_hand_)].Add(replaced, ns);
+  at_hand_ -= replaced;
+}
+
+// One that is far out, as after a rest, says little of how long it usually takes.
 void SignalPolicy::Reacted(double ns) {
   if (reaction_ns_ == 0) reaction_ns_ = quick_reaction_ns_ = std::min<double>(ns, kMostNs);
   ns = std::min(ns, 2 * reaction_ns_);
@@ -23,20 +40,16 @@ void SignalPolicy::Reacted(double ns) {
   quick_reaction_ns_ += (ns - quick_reaction_ns_) / (ns < quick_reaction_ns_ ? 2 : 64);
 }
 
-void SignalPolicy::Took(size_t count, int64_t now_ns) {
-  if (at_hand_ == 0) return;
-  const auto ns = static_cast<double>(now_ns - progress_ns_);
-  if (std::exchange(reacts_, false)) Reacted(ns);
-  progress_ns_ = now_ns;
-  if (ns > SilenceNs()) {  // it has rested, and these are of its own accord
-    at_hand_ = 0;
-    return;
-  }
-  const auto steps = std::min(static_cast<uint32_t>(count), at_hand_);
-  paces_[BucketOf(at_hand_)].Add(steps, ns);
-  at_hand_ -= steps;
+void SignalPolicy::Pace::Add(uint32_t more, double in_ns) {
+  requests += more;
+  ns += in_ns;
+  if (requests <= kRemembered) return;
+  requests /= 2;
+  ns /= 2;
 }
 
+// Requests on several processors, or of many users who each take their time, come the faster the
+// more of them the guest has; those of one busy processor do not.
 bool SignalPolicy::WouldBeFaster() const {
   const size_t bucket = BucketOf(at_hand_);
   const Pace& here = paces_[bucket];
@@ -48,26 +61,27 @@ bool SignalPolicy::WouldBeFaster() const {
          here.rate() > kFasterBy * paces_[bucket - 1].rate();
 }
 
-SignalReason SignalPolicy::Decide(uint16_t consumed, int64_t now_ns) {
-  Hand(consumed, now_ns);
-  if (at_hand_ == 0) return SignalReason::kRunsDry;
+SignalReason SignalPolicy::Decide(int64_t now_ns) {
+  if (at_hand_ == 0) return SignalReason::kDry;
   if (reaction_ns_ == 0) return SignalReason::kUnknown;
   if (WouldBeFaster()) return SignalReason::kFaster;
-  if (IsSilent(now_ns)) return SignalReason::kSilence;
-  return SignalReason::kHold;
+  return Look(now_ns, now_ns);
 }
 
-SignalReason SignalPolicy::Look(uint16_t consumed, int64_t since_ns, int64_t now_ns) {
-  Hand(consumed, now_ns);
-  if (at_hand_ == 0) return SignalReason::kRunsDry;
+SignalReason SignalPolicy::Look(int64_t since_ns, int64_t now_ns) {
+  if (at_hand_ == 0) return SignalReason::kDry;
   if (now_ns - since_ns > kMostNs) return SignalReason::kAge;
   if (!IsSilent(now_ns)) return SignalReason::kHold;
   at_hand_ = 0;  // the guest has other plans with it
   return SignalReason::kSilence;
 }
 
-void SignalPolicy::Raised(uint16_t shown, int64_t now_ns) {
-  Hand(shown, now_ns);
+SignalExplanation SignalPolicy::Explain() const {
+  SignalExplanation explanation = {.reaction_ns = reaction_ns_, .silence_ns = SilenceNs()};
+  for (size_t i = 0; i < kBuckets; ++i) {
+    if (paces_[i].known()) explanation.ns_per_request[i] = 1 / paces_[i].rate();
+  }
+  return explanation;
 }
 
 }  // namespace ringside

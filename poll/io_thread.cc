@@ -1,8 +1,10 @@
 #include "poll/io_thread.h"
 
+#include <array>
 #include <bit>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
 #include "base/thread.h"
@@ -12,9 +14,8 @@
 namespace ringside {
 
 const char* SignallingName(Signalling signalling) {
-  return signalling == Signalling::kEarly  ? "early"
-         : signalling == Signalling::kCost ? "cost"
-                                           : "batched";
+  constexpr std::array<const char*, 3> kNames = {"early", "batched", "cost"};
+  return kNames[static_cast<size_t>(signalling)];
 }
 
 absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
@@ -64,7 +65,7 @@ void IoThread::Loop() {
     waiter_->RunAlwaysReady();
     const bool published = early && publish_hooks_.Run();
     RunSources(Phase::kTake);
-    LookAtHeld();
+    if (held_ != nullptr) LookAtHeld(MonotonicNs());
     before_hand_over_.Run();
     hand_over_hooks_.Run();
     if (early && !published) publish_hooks_.Run();
@@ -87,28 +88,7 @@ bool IoThread::AnythingToDo() {
       if (source->HasWork()) return true;
     }
   }
-  for (HeldSignal* signal = held_; signal != nullptr; signal = signal->next_held_) {
-    if (signal->Due()) return true;
-  }
   return false;
-}
-
-void IoThread::Drop(HeldSignal& signal) {
-  if (!std::exchange(signal.held_, false)) return;
-  HeldSignal** link = &held_;
-  while (*link != &signal) link = &(*link)->next_held_;
-  *link = signal.next_held_;
-}
-
-void IoThread::LookAtHeld() {
-  for (HeldSignal *signal = held_, *next; signal != nullptr; signal = next) {
-    next = signal->next_held_;
-    signal->Look();
-  }
-}
-
-void IoThread::ReleaseSignals() {
-  while (held_ != nullptr) held_->Release();
 }
 
 void IoThread::RunSources(Phase phase) {
@@ -230,6 +210,32 @@ void IoThread::Unpark(Source& source) {
 
 void Source::Written() {
   if (parked_) io_thread_->Unpark(*this);
+}
+
+void IoThread::Hold(HeldSignal& signal) {
+  signal.held_ = true;
+  signal.next_held_ = held_;
+  held_ = &signal;
+}
+
+void IoThread::Drop(HeldSignal& signal) {
+  HeldSignal** link = &held_;
+  while (*link != &signal) link = &(*link)->next_held_;
+  *link = signal.next_held_;
+  signal.held_ = false;
+}
+
+void IoThread::LookAtHeld(int64_t now_ns) {
+  // Each may drop itself.
+  HeldSignal* next = nullptr;
+  for (HeldSignal* signal = held_; signal != nullptr; signal = next) {
+    next = signal->next_held_;
+    signal->Look(now_ns);
+  }
+}
+
+void IoThread::ReleaseHeld() {
+  while (held_ != nullptr) held_->Release();
 }
 
 bool IoThread::HookList::Run() {

@@ -80,13 +80,10 @@ class IoThread final : private Wait::Owner {
   // Whoever hands work over earlier in the turn than in such a hook says so: for observers.
   void HandsOverAtOnce() { ++at_once_; }
   uint64_t handed_over_at_once() const { return at_once_; }
-  // Whether signals may be held at all, and the lists of those that are.
-  bool holds_signals() const { return signalling_ == Signalling::kCost && wait_.polls(); }
-  void Hold(HeldSignal& signal) {
-    signal.held_ = true;
-    signal.next_held_ = held_;
-    held_ = &signal;
-  }
+  // Signals may be held here, as the thread polls now and then.
+  bool may_hold() const { return signalling_ == Signalling::kCost && wait_.polls(); }
+  // Until Drop; one that is not held already.
+  void Hold(HeldSignal& signal);
   void Drop(HeldSignal& signal);
   void Arm(FdWatch& watch) { waiter_->Arm(watch); }
   void Disarm(FdWatch& watch) { waiter_->Disarm(watch); }
@@ -143,9 +140,9 @@ class IoThread final : private Wait::Owner {
   bool HasRings() override { return attached_ > 0 || in_flight_ > 0; }
   bool LookAtDescriptors() override { return waiter_->LookAtDescriptors(); }
   void AskForSignals() override;
-  void LookAtHeld();
   bool HoldsSignals() override { return held_ != nullptr; }
-  void ReleaseSignals() override;
+  void LookAtHeld(int64_t now_ns) override;
+  void ReleaseHeld() override;
   void QuietSources() override;
 
   IoThreadStats stats_;
@@ -158,8 +155,8 @@ class IoThread final : private Wait::Owner {
   HookList publish_hooks_;
   HookList before_hand_over_;
   HookList hand_over_hooks_;
-  HeldSignal* held_ = nullptr;
-  size_t attached_ = 0;  // sources of Phase::kTake, the parked ones too
+  HeldSignal* held_ = nullptr;  // the first one
+  size_t attached_ = 0;         // sources of Phase::kTake, the parked ones too
   uint64_t in_flight_ = 0;
   uint64_t at_once_ = 0;
   uint64_t next_ready_bit_ = kCompletionRing;

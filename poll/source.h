@@ -68,17 +68,14 @@ class Hook {
   Hook* next_ = nullptr;
 };
 
-// A signal that could be sent to the other party and waits until it has use for it. It waits only
-// while the thread is awake.
+// A signal to the other party that could be sent and is held: not while the thread sleeps.
 class HeldSignal {
  public:
-  bool held() const { return held_; }
-  // A look at memory and the clock: whether Look would do anything.
-  virtual bool Due() = 0;
-  // Sends it if it is time, or drops it if nobody wants it any more.
-  virtual void Look() = 0;
-  // Sends it now, if it is wanted.
+  // Now and then, once per turn at the least: sends or drops it if it is time.
+  virtual void Look(int64_t now_ns) = 0;
+  // Sends it, or drops it if nobody wants it any more.
   virtual void Release() = 0;
+  bool held() const { return held_; }
 
  protected:
   ~HeldSignal() = default;

@@ -9,6 +9,14 @@
 namespace ringside {
 namespace {
 
+SignalStatistics Signals(const SignalStats& signals) {
+  SignalStatistics statistics = {.held = signals.held.Get(),
+                                 .held_ns = signals.held_ns.Get(),
+                                 .dropped = signals.dropped.Get()};
+  for (size_t i = 0; i < kSignalReasons; ++i) statistics.raised[i] = signals.raised[i].Get();
+  return statistics;
+}
+
 QueueStatistics Counters(const QueueStats& queue, uint64_t kicks) {
   return {.io_thread = "",
           .reads = queue.reads.Get(),
@@ -23,11 +31,8 @@ QueueStatistics Counters(const QueueStats& queue, uint64_t kicks) {
           .kicks_on = queue.kicks_on.Get(),
           .kicks_off = queue.kicks_off.Get(),
           .batches = queue.batches.Get(),
-          .interrupts = queue.interrupts.Get(),
-          .held = queue.held.Get(),
-          .spared = queue.spared.Get(),
-          .reasons = {queue.reasons[0].Get(), queue.reasons[1].Get(), queue.reasons[2].Get(),
-                      queue.reasons[3].Get(), queue.reasons[4].Get(), queue.reasons[5].Get()},
+          .interrupts = queue.signals.total(),
+          .signals = Signals(queue.signals),
           .latencies = queue.latencies.Read()};
 }
 

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "devices/latency_trace.h"
+#include "devices/signal_policy.h"
 #include "vmm/poll_settings.h"
 
 namespace ringside {
@@ -28,6 +29,17 @@ Json LatencyJson(const LatencyHistogram& histogram) {
   return {{"count", histogram.count()}, {"sum_ns", histogram.sum_ns}, {"buckets", buckets}};
 }
 
+Json SignalsJson(const SignalStatistics& signals) {
+  Json raised = Json::object();
+  for (size_t i = 0; i < kSignalReasons; ++i) {
+    raised[SignalReasonName(static_cast<SignalReason>(i))] = signals.raised[i];
+  }
+  return {{"raised", raised},
+          {"held", signals.held},
+          {"held_ns", signals.held_ns},
+          {"dropped", signals.dropped}};
+}
+
 }  // namespace
 
 Json QueueStatisticsJson(const QueueStatistics& queue) {
@@ -51,9 +63,7 @@ Json QueueStatisticsJson(const QueueStatistics& queue) {
                                                                static_cast<double>(queue.batches)},
                {"interrupts", queue.interrupts},
                {"interrupts_suppressed", queue.interrupts_suppressed()},
-               {"held", queue.held},
-               {"spared", queue.spared},
-               {"reasons", queue.reasons}};
+               {"signals", SignalsJson(queue.signals)}};
   for (const LatencyHistogram& histogram : queue.latencies) {
     json["latencies"][RequestKindName(histogram.kind)] = LatencyJson(histogram);
   }

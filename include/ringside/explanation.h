@@ -35,6 +35,7 @@ struct WaitPlan {
   int64_t doze_ns = 0;
   int64_t spin_ns = 0;      // kWaitForever: until something comes
   bool offers_cpu = false;  // polls on only while no other thread waits for the CPU
+  bool may_hold = false;    // polls on, instead of dozing or sleeping, while interrupts are held
 };
 
 // What decided how a wait went.
@@ -81,6 +82,29 @@ struct PollExplanation {
 
   WaitExplanation& of(Waiting what) { return waitings[static_cast<size_t>(what)]; }
   const WaitExplanation& of(Waiting what) const { return waitings[static_cast<size_t>(what)]; }
+};
+
+// Why the interrupt for completions was raised when it was (docs/signalling.md).
+enum class SignalReason : uint8_t {
+  kDry,      // the guest had nothing at hand any more
+  kFaster,   // it gets on faster the more it has at hand
+  kUnknown,  // too little was known of it
+  kSilence,  // it did not get on with what it had
+  kAge,      // none is held for longer
+  kHurry,    // a flush was among the completions
+  kSleep,    // the thread was about to sleep, or the queue to leave it
+  kHold,     // it was not raised yet
+};
+inline constexpr size_t kSignalReasons = 7;  // for which it is raised
+
+// What is known of the guest that has a queue. Times are 0 while they are unknown.
+struct SignalExplanation {
+  static constexpr size_t kPaces = 11;
+
+  double reaction_ns = 0;  // from being handed completions to the first new request
+  double silence_ns = 0;   // no interrupt is held for a guest that is silent for longer
+  // What a new request takes it while it has 1, 2 to 3, 4 to 7, ... completions at hand.
+  std::array<double, kPaces> ns_per_request{};
 };
 
 struct IoThreadExplanation {

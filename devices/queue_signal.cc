@@ -1,0 +1,101 @@
+#include "devices/queue_signal.h"
+
+#include <utility>
+
+namespace ringside {
+namespace {
+
+// A driver that polls its used ring wants no interrupt for so many publications: nothing is learned
+// of it, which costs nothing.
+constexpr uint32_t kPolls = 64;
+
+// Nothing is learned of what is handed over then.
+constexpr int64_t kNoTime = 0;
+
+using Interrupt = LatencyTrace::Interrupt;
+
+}  // namespace
+
+void QueueSignal::Shown(bool wanted, LatencyTrace* trace) {
+  if (wanted) return ShownForInterrupt(trace);
+  FoundByDriver();
+  if (trace != nullptr) trace->Finish(Interrupt::kSuppressed);
+}
+
+// It looks at the ring without an interrupt, or does so right now.
+void QueueSignal::FoundByDriver() {
+  const bool learns = parts_.io_thread.may_hold() && unwanted_ < kPolls;
+  const int64_t now_ns = learns || held() ? MonotonicNs() : kNoTime;
+  if (learns) ++unwanted_;
+  HandOver(now_ns);
+  if (!held()) return;
+  parts_.stats.dropped.Add();
+  EndHold(now_ns);
+}
+
+void QueueSignal::ShownForInterrupt(LatencyTrace* trace) {
+  unwanted_ = 0;
+  if (!parts_.io_thread.may_hold() || !parts_.queue.event_idx() || IsAlone()) {
+    Raise(SignalReason::kDry, kNoTime);
+  } else if (hurries_ || !held()) {
+    const int64_t now_ns = MonotonicNs();
+    const SignalReason reason = hurries_ ? SignalReason::kHurry : policy_.Decide(now_ns);
+    reason == SignalReason::kHold ? Hold(now_ns, trace) : Raise(reason, now_ns);
+  }
+  if (trace != nullptr) trace->Finish(held() ? Interrupt::kHeld : Interrupt::kRaised);
+}
+
+// It is answered and signalled without a look at the clock.
+bool QueueSignal::IsAlone() const {
+  const Virtqueue& queue = parts_.queue;
+  return queue.in_flight() == 0 && !policy_.busy() &&
+         static_cast<uint16_t>(queue.shown() - handed_) == 1;
+}
+
+void QueueSignal::Hold(int64_t now_ns, LatencyTrace* trace) {
+  held_since_ns_ = now_ns;
+  trace_ = trace;
+  parts_.stats.held.Add();
+  parts_.io_thread.Hold(*this);
+}
+
+void QueueSignal::EndHold(int64_t now_ns) {
+  parts_.stats.held_ns.Add(static_cast<uint64_t>(now_ns - held_since_ns_));
+  parts_.io_thread.Drop(*this);
+}
+
+void QueueSignal::Look(int64_t now_ns) {
+  if (!parts_.queue.WantsInterrupt()) return FoundByDriver();
+  const SignalReason reason = policy_.Look(held_since_ns_, now_ns);
+  if (reason != SignalReason::kHold) Raise(reason, now_ns);
+}
+
+void QueueSignal::Release() {
+  if (!held()) return;
+  if (!parts_.queue.WantsInterrupt()) return FoundByDriver();
+  Raise(SignalReason::kSleep, MonotonicNs());
+}
+
+void QueueSignal::Drop() {
+  if (held()) EndHold(MonotonicNs());
+}
+
+void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
+  parts_.stats.raised[static_cast<size_t>(reason)].Add();
+  HandOver(now_ns);
+  parts_.queue.Signalled();
+  parts_.call.Signal();
+  if (!held()) return;
+  if (trace_ != nullptr) trace_->HeldIsRaised();
+  EndHold(now_ns);
+}
+
+// The guest is busy with all that was shown from now on.
+void QueueSignal::HandOver(int64_t now_ns) {
+  hurries_ = false;
+  const auto owed = static_cast<uint16_t>(parts_.queue.shown() - handed_);
+  handed_ = parts_.queue.shown();
+  if (now_ns != kNoTime) policy_.Handed(owed, now_ns);
+}
+
+}  // namespace ringside

@@ -36,7 +36,7 @@ void IoThreadSimulation::Take() {
   taken_.assign(parts_.ring.available.begin(), parts_.ring.available.end());
   parts_.ring.available.clear();
   const auto count = static_cast<int64_t>(taken_.size());
-  if (count > 0) parts_.queue.Took(taken_.size());
+  if (count > 0) parts_.queue.Took(static_cast<uint32_t>(count));
   After((model_.request_ns + (inline_ ? service_ns_ : 0)) * count, &IoThreadSimulation::LookAtHeld);
 }
 
@@ -70,7 +70,7 @@ void IoThreadSimulation::End() {
 }
 
 bool IoThreadSimulation::AnythingToDo() {
-  return parts_.device.has_completions() || !parts_.ring.available.empty() || parts_.queue.Due();
+  return parts_.device.has_completions() || !parts_.ring.available.empty();
 }
 
 void IoThreadSimulation::Idle() {
@@ -84,13 +84,19 @@ void IoThreadSimulation::Idle() {
 // Who holds nothing is told by those who make work for it; what is held is looked after.
 void IoThreadSimulation::LookAgain() {
   parts_.events.After(model_.look_ns, [this, idle = idles_] {
-    if (idle != idles_ || state_ != State::kPolling) return;
-    const int64_t waited_ns = parts_.events.now_ns() - idle_since_ns_;
-    if (waited_ns > model_.spin_ns) counts_.polled_for_held_ns += model_.look_ns;
-    if (parts_.guest.halted()) counts_.idle_guest_ns += model_.look_ns;
-    if (AnythingToDo()) return Begin();
-    LookAgain();
+    if (idle == idles_ && state_ == State::kPolling) LookNow();
   });
+}
+
+void IoThreadSimulation::LookNow() {
+  const int64_t waited_ns = parts_.events.now_ns() - idle_since_ns_;
+  if (waited_ns > model_.spin_ns) counts_.polled_for_held_ns += model_.look_ns;
+  if (parts_.guest.halted()) counts_.idle_guest_ns += model_.look_ns;
+  if (AnythingToDo()) return Begin();
+  const bool raise = parts_.queue.Look();
+  if (parts_.queue.held()) return LookAgain();
+  state_ = State::kTurn;
+  Then(raise, &IoThreadSimulation::End);
 }
 
 void IoThreadSimulation::MaybeSleep() {

@@ -62,6 +62,7 @@ class IoThreadSimulation {
   bool AnythingToDo();
   void Idle();
   void LookAgain();
+  void LookNow();
   void MaybeSleep();
 
   const ThreadModel model_;

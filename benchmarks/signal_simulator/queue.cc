@@ -1,14 +1,18 @@
 #include "benchmarks/signal_simulator/queue.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace ringside {
+namespace {
+
+// Publications in a row of which a driver wants not to hear, before nothing is learned of it.
+constexpr uint32_t kPolls = 64;
+
+}  // namespace
 
 QueueView QueueSimulation::View() const {
-  return {.used_event = ring_.used_event,
-          .shown = ring_.used,
-          .taken = ring_.taken,
+  return {.in_flight = static_cast<uint16_t>(ring_.taken - ring_.used),
+          .owed = static_cast<uint16_t>(ring_.used - handed_),
           .now_ns = events_.now_ns()};
 }
 
@@ -22,25 +26,19 @@ bool QueueSimulation::WantsInterrupt() const {
          static_cast<uint16_t>(ring_.used - signalled_);
 }
 
-void QueueSimulation::Tell(uint16_t index) {
-  const auto more = static_cast<int16_t>(index - told_);
-  if (more <= 0) return;
-  told_ = index;
-  at_hand_ += static_cast<uint32_t>(more);
-}
-
-void QueueSimulation::Judge(SignalReason reason) {
+SignalReason QueueSimulation::Judged(SignalReason reason) {
   if (reason == SignalReason::kSilence) at_hand_ = 0;
-  if (reason != SignalReason::kHold) return;
-  if (View().in_flight() == 0 && ring_.available.empty() && at_hand_ == 0) {
+  if (reason == SignalReason::kHold && View().in_flight == 0 && ring_.available.empty() &&
+      at_hand_ == 0) {
     ++counts_.held_for_nobody;
   }
+  return reason;
 }
 
-void QueueSimulation::Took(size_t count) {
+void QueueSimulation::Took(uint32_t count) {
   ring_.taken = static_cast<uint16_t>(ring_.taken + count);
-  at_hand_ -= std::min(at_hand_, static_cast<uint32_t>(count));
-  signaller_->Took(count, View());
+  at_hand_ -= std::min(at_hand_, count);
+  if (signaller_->busy()) signaller_->Took(count, events_.now_ns());
   Record(SignalEventKind::kTook, ring_.taken);
 }
 
@@ -48,19 +46,19 @@ bool QueueSimulation::Show(std::span<const IoId> ios) {
   ring_.answered.insert(ring_.answered.end(), ios.begin(), ios.end());
   ring_.used = static_cast<uint16_t>(ring_.used + ios.size());
   Record(SignalEventKind::kShown, ring_.used);
-  if (!WantsInterrupt()) {
-    signalled_ = ring_.used;
-    // It looks by itself. Of a held one, Look says so.
-    if (!held_) {
-      Tell(ring_.used);
-      signaller_->Consumed(View());
-    }
-    return false;
+  if (WantsInterrupt()) return ShownForInterrupt();
+  FoundByDriver();
+  return false;
+}
+
+bool QueueSimulation::ShownForInterrupt() {
+  unwanted_ = 0;
+  if (IsAlone()) {
+    Raise(SignalReason::kDry, /*learns=*/false);
+    return true;
   }
   if (held_) return false;
-  Tell(ring_.used_event);
-  const SignalReason reason = signaller_->Decide(View());
-  Judge(reason);
+  const SignalReason reason = Judged(signaller_->Decide(View()));
   if (reason != SignalReason::kHold) {
     Raise(reason);
     return true;
@@ -72,21 +70,18 @@ bool QueueSimulation::Show(std::span<const IoId> ios) {
   return false;
 }
 
-bool QueueSimulation::Due() {
-  if (!held_) return false;
-  if (!WantsInterrupt()) return true;
-  return signaller_->Look(held_since_ns_, View()) != SignalReason::kHold;
+bool QueueSimulation::IsAlone() const {
+  const QueueView view = View();
+  return view.in_flight == 0 && !signaller_->busy() && view.owed == 1;
 }
 
 bool QueueSimulation::Look() {
   if (!held_) return false;
   if (!WantsInterrupt()) {
-    Unneeded();
+    FoundByDriver();
     return false;
   }
-  Tell(ring_.used_event);
-  const SignalReason reason = signaller_->Look(held_since_ns_, View());
-  Judge(reason);
+  const SignalReason reason = Judged(signaller_->Look(held_since_ns_, View()));
   if (reason == SignalReason::kHold) return false;
   Raise(reason);
   return true;
@@ -94,36 +89,48 @@ bool QueueSimulation::Look() {
 
 bool QueueSimulation::Release() {
   if (!held_) return false;
-  if (!WantsInterrupt()) {
-    Unneeded();
-    return false;
-  }
-  Raise(SignalReason::kUrgent);
-  return true;
+  const bool raise = WantsInterrupt();
+  raise ? Raise(SignalReason::kSleep) : FoundByDriver();
+  return raise;
 }
 
-void QueueSimulation::Raise(SignalReason reason) {
-  EndHold();
+void QueueSimulation::Raise(SignalReason reason, bool learns) {
   ++counts_.raised;
   ++counts_.reasons[static_cast<size_t>(reason)];
-  signalled_ = ring_.used;
-  Tell(ring_.used);
-  signaller_->Raised(View());
   Record(SignalEventKind::kRaised, ring_.used);
+  HandOver(learns);
+  EndHold();
 }
 
-void QueueSimulation::Unneeded() {
-  EndHold();
-  ++counts_.spared;
-  signalled_ = ring_.used;
-  Tell(ring_.used);
-  signaller_->Consumed(View());
+void QueueSimulation::FoundByDriver() {
   Record(SignalEventKind::kConsumed, ring_.used);
+  HandOver(/*learns=*/unwanted_ < kPolls);
+  ++unwanted_;
+  if (held_) ++counts_.dropped;
+  EndHold();
+}
+
+void QueueSimulation::HandOver(bool learns) {
+  signalled_ = ring_.used;
+  const uint32_t owed = View().owed;
+  handed_ = ring_.used;
+  if (!learns) return;
+  at_hand_ += owed;
+  signaller_->Handed(owed, events_.now_ns());
 }
 
 void QueueSimulation::EndHold() {
-  if (!std::exchange(held_, false)) return;
-  counts_.longest_hold_ns = std::max(counts_.longest_hold_ns, events_.now_ns() - held_since_ns_);
+  if (!held_) return;
+  counts_ = counts();
+  held_ = false;
+}
+
+QueueCounts QueueSimulation::counts() const {
+  QueueCounts counts = counts_;
+  if (held_) {
+    counts.longest_hold_ns = std::max(counts.longest_hold_ns, events_.now_ns() - held_since_ns_);
+  }
+  return counts;
 }
 
 }  // namespace ringside

@@ -1,4 +1,4 @@
-// A queue's signals as devices/queue_worker.h has them: what is shown, whether the guest wants to
+// A queue's signals as devices/queue_signal.h has them: what is shown, whether the guest wants to
 // be told, and whether it is told now.
 #pragma once
 
@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 
 #include "benchmarks/signal_simulator/events.h"
 #include "benchmarks/signal_simulator/ring.h"
@@ -16,11 +17,11 @@ namespace ringside {
 
 struct QueueCounts {
   uint64_t raised = 0;
-  uint64_t held = 0;
-  uint64_t spared = 0;  // of those held, the ones that the guest needed no more
   std::array<uint64_t, kSignalReasons> reasons{};
+  uint64_t held = 0;
+  uint64_t dropped = 0;  // of those held, the ones that the guest wanted no more
   int64_t longest_hold_ns = 0;
-  // Times that a signal was left held though no request was under way and the guest had nothing
+  // Times that an interrupt was left held though no request was under way and the guest had nothing
   // that it was told of and had not replaced.
   uint64_t held_for_nobody = 0;
 };
@@ -35,27 +36,28 @@ class QueueSimulation {
         signaller_(std::move(signaller)),
         trace_(trace),
         signalled_(ring.used),
-        told_(ring.used) {}
+        handed_(ring.used) {}
 
-  void Took(size_t count);
+  void Took(uint32_t count);
   // These three return whether an interrupt is to be sent.
   bool Show(std::span<const IoId> ios);
   bool Look();
   bool Release();
-  // Whether Look would do anything.
-  bool Due();
   bool held() const { return held_; }
-  const QueueCounts& counts() const { return counts_; }
+  QueueCounts counts() const;
   void Measure() { counts_ = {}; }
 
  private:
   QueueView View() const;
   bool WantsInterrupt() const;
-  void Raise(SignalReason reason);
-  void Unneeded();
+  bool ShownForInterrupt();
+  bool IsAlone() const;
+  void Raise(SignalReason reason, bool learns = true);
+  void FoundByDriver();
+  void HandOver(bool learns);
   void EndHold();
-  void Tell(uint16_t index);
-  void Judge(SignalReason reason);
+  // Whether the policy has kept to what it promises always.
+  SignalReason Judged(SignalReason reason);
   void Record(SignalEventKind kind, uint16_t index);
 
   Events& events_;
@@ -63,12 +65,12 @@ class QueueSimulation {
   const std::unique_ptr<Signaller> signaller_;
   SignalTrace* const trace_;
   uint16_t signalled_;  // ring_.used when the guest was last told, or wanted not to be
+  uint16_t handed_;
+  uint32_t unwanted_ = 0;
   bool held_ = false;
   int64_t held_since_ns_ = 0;
   QueueCounts counts_;
-  // What a policy is judged by.
-  uint16_t told_;
-  uint32_t at_hand_ = 0;
+  uint32_t at_hand_ = 0;  // counted apart from the policy
 };
 
 }  // namespace ringside

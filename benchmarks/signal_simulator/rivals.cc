@@ -6,47 +6,30 @@
 namespace ringside {
 namespace {
 
-// What a guest was told of and has not replaced, as a policy sees it.
-class AtHand {
- public:
-  explicit AtHand(uint16_t next) : told_(next) {}
-
-  void Told(uint16_t index, int64_t now_ns) {
-    const auto more = static_cast<int16_t>(index - told_);
-    if (more <= 0) return;
-    told_ = index;
-    count_ += static_cast<uint32_t>(more);
-    progress_ns_ = now_ns;
-  }
-  void Replaced(size_t count, int64_t now_ns) {
-    count_ -= std::min(static_cast<uint32_t>(count), count_);
-    progress_ns_ = now_ns;
-  }
-  void Clear() { count_ = 0; }
-  uint32_t count() const { return count_; }
-  int64_t silence_ns(int64_t now_ns) const { return now_ns - progress_ns_; }
-
- private:
-  uint16_t told_;
-  uint32_t count_ = 0;
-  int64_t progress_ns_ = 0;
-};
-
+// Counts what the guest was handed and has not replaced, as the product's policy does.
 class RivalSignaller : public Signaller {
  public:
-  RivalSignaller(const SignallerSettings& settings, uint16_t next)
-      : settings_(settings), at_hand_(next) {}
-  void Took(size_t count, const QueueView& view) override { at_hand_.Replaced(count, view.now_ns); }
-  void Raised(const QueueView& view) override { at_hand_.Told(view.shown, view.now_ns); }
-  void Consumed(const QueueView& view) override { at_hand_.Told(view.shown, view.now_ns); }
+  explicit RivalSignaller(const SignallerSettings& settings) : settings_(settings) {}
+  bool busy() const override { return at_hand_ > 0; }
+  void Handed(uint32_t count, int64_t now_ns) override {
+    at_hand_ += count;
+    progress_ns_ = now_ns;
+  }
+  void Took(uint32_t count, int64_t now_ns) override {
+    at_hand_ -= std::min(count, at_hand_);
+    progress_ns_ = now_ns;
+  }
 
  protected:
   const SignallerSettings& settings() const { return settings_; }
-  AtHand& at_hand() { return at_hand_; }
+  uint32_t at_hand() const { return at_hand_; }
+  void Forget() { at_hand_ = 0; }
+  bool IsSilent(int64_t now_ns) const { return now_ns - progress_ns_ >= settings_.silence_ns; }
 
  private:
   const SignallerSettings settings_;
-  AtHand at_hand_;
+  uint32_t at_hand_ = 0;
+  int64_t progress_ns_ = 0;
 };
 
 class PricedSignaller final : public RivalSignaller {
@@ -59,14 +42,12 @@ class PricedSignaller final : public RivalSignaller {
     return Look(view.now_ns, view);
   }
   SignalReason Look(int64_t /*since_ns*/, const QueueView& view) override {
-    at_hand().Told(view.used_event, view.now_ns);
-    if (view.in_flight() == 0 && at_hand().count() == 0) return SignalReason::kRunsDry;
-    const double held = static_cast<uint16_t>(view.shown - view.used_event);
-    const double under_way = view.in_flight() + held + at_hand().count();
-    spent_ns_ += held / under_way * static_cast<double>(view.now_ns - last_ns_);
+    if (view.in_flight == 0 && !busy()) return SignalReason::kDry;
+    const double under_way = view.in_flight + view.owed + at_hand();
+    spent_ns_ += view.owed / under_way * static_cast<double>(view.now_ns - last_ns_);
     last_ns_ = view.now_ns;
-    return spent_ns_ >= static_cast<double>(settings().signal_cost_ns) ? SignalReason::kAge
-                                                                       : SignalReason::kHold;
+    const bool enough = spent_ns_ >= static_cast<double>(settings().signal_cost_ns);
+    return enough ? SignalReason::kAge : SignalReason::kHold;
   }
 
  private:
@@ -80,14 +61,14 @@ class BusySignaller : public RivalSignaller {
 
   SignalReason Decide(const QueueView& view) override { return Look(view.now_ns, view); }
   SignalReason Look(int64_t /*since_ns*/, const QueueView& view) override {
-    at_hand().Told(view.used_event, view.now_ns);
-    if (at_hand().count() <= kDry) return SignalReason::kRunsDry;
-    if (at_hand().silence_ns(view.now_ns) < settings().silence_ns) return SignalReason::kHold;
-    at_hand().Clear();
+    if (at_hand() <= kDry) return SignalReason::kDry;
+    if (!IsSilent(view.now_ns)) return SignalReason::kHold;
+    Forget();
     return SignalReason::kSilence;
   }
 
  private:
+  // The next interrupt is on its way while the guest is busy with the last one.
   static constexpr uint32_t kDry = 1;
 };
 
@@ -95,14 +76,16 @@ class BusySignaller : public RivalSignaller {
 // neighbour of it; to begin with each has two epochs.
 class LadderSignaller final : public BusySignaller {
  public:
-  LadderSignaller(const SignallerSettings& settings, uint16_t next)
-      : BusySignaller(settings, next),
+  explicit LadderSignaller(const SignallerSettings& settings)
+      : BusySignaller(settings),
         caps_ns_({0, settings.signal_cost_ns, 3 * settings.signal_cost_ns, settings.silence_ns}) {}
 
-  void Took(size_t count, const QueueView& view) override {
-    BusySignaller::Took(count, view);
-    const int64_t ns = view.now_ns - epoch_ns_;
-    if (ns >= kEpochNs) EndEpoch(ns, view.now_ns);
+  // It measures the guest's pace all the time.
+  bool busy() const override { return true; }
+  void Took(uint32_t count, int64_t now_ns) override {
+    BusySignaller::Took(count, now_ns);
+    const int64_t ns = now_ns - epoch_ns_;
+    if (ns >= kEpochNs) EndEpoch(ns, now_ns);
     // What the rung before has left behind does not count.
     if (ns >= kEpochNs / 5) taken_ += count;
   }
@@ -140,22 +123,22 @@ class LadderSignaller final : public BusySignaller {
   std::array<double, 4> paces_{};
   size_t rung_ = 0;
   size_t epochs_ = 0;
-  size_t taken_ = 0;
+  uint64_t taken_ = 0;
   int64_t epoch_ns_ = 0;
 };
 
 }  // namespace
 
-std::unique_ptr<Signaller> MakePriced(const SignallerSettings& settings, uint16_t next) {
-  return std::make_unique<PricedSignaller>(settings, next);
+std::unique_ptr<Signaller> MakePriced(const SignallerSettings& settings) {
+  return std::make_unique<PricedSignaller>(settings);
 }
 
-std::unique_ptr<Signaller> MakeBusy(const SignallerSettings& settings, uint16_t next) {
-  return std::make_unique<BusySignaller>(settings, next);
+std::unique_ptr<Signaller> MakeBusy(const SignallerSettings& settings) {
+  return std::make_unique<BusySignaller>(settings);
 }
 
-std::unique_ptr<Signaller> MakeLadder(const SignallerSettings& settings, uint16_t next) {
-  return std::make_unique<LadderSignaller>(settings, next);
+std::unique_ptr<Signaller> MakeLadder(const SignallerSettings& settings) {
+  return std::make_unique<LadderSignaller>(settings);
 }
 
 }  // namespace ringside

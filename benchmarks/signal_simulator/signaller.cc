@@ -7,29 +7,24 @@ namespace {
 
 class EarlySignaller final : public Signaller {
  public:
-  void Took(size_t /*count*/, const QueueView& /*view*/) override {}
-  SignalReason Decide(const QueueView& /*view*/) override { return SignalReason::kUrgent; }
-  void Raised(const QueueView& /*view*/) override {}
-  void Consumed(const QueueView& /*view*/) override {}
+  bool busy() const override { return false; }
+  void Handed(uint32_t /*count*/, int64_t /*now_ns*/) override {}
+  void Took(uint32_t /*count*/, int64_t /*now_ns*/) override {}
+  SignalReason Decide(const QueueView& /*view*/) override { return SignalReason::kDry; }
   SignalReason Look(int64_t /*since_ns*/, const QueueView& /*view*/) override {
-    return SignalReason::kUrgent;
+    return SignalReason::kDry;
   }
 };
 
 // The product's.
 class CostSignaller final : public Signaller {
  public:
-  explicit CostSignaller(uint16_t next) : policy_(next) {}
-  void Took(size_t count, const QueueView& view) override {
-    if (policy_.timed()) policy_.Took(count, view.now_ns);
-  }
-  SignalReason Decide(const QueueView& view) override {
-    return policy_.Decide(view.used_event, view.now_ns);
-  }
-  void Raised(const QueueView& view) override { policy_.Raised(view.shown, view.now_ns); }
-  void Consumed(const QueueView& view) override { policy_.Consumed(view.shown, view.now_ns); }
+  bool busy() const override { return policy_.busy(); }
+  void Handed(uint32_t count, int64_t now_ns) override { policy_.Handed(count, now_ns); }
+  void Took(uint32_t count, int64_t now_ns) override { policy_.Took(count, now_ns); }
+  SignalReason Decide(const QueueView& view) override { return policy_.Decide(view.now_ns); }
   SignalReason Look(int64_t since_ns, const QueueView& view) override {
-    return policy_.Look(view.used_event, since_ns, view.now_ns);
+    return policy_.Look(since_ns, view.now_ns);
   }
 
  private:
@@ -56,20 +51,19 @@ const char* SignallerName(SignallerKind kind) {
   return "?";
 }
 
-std::unique_ptr<Signaller> MakeSignaller(SignallerKind kind, const SignallerSettings& settings,
-                                         uint16_t next) {
+std::unique_ptr<Signaller> MakeSignaller(SignallerKind kind, const SignallerSettings& settings) {
   switch (kind) {
     case SignallerKind::kEarly:
     case SignallerKind::kBatched:  // differs in the thread's turn only
       return std::make_unique<EarlySignaller>();
     case SignallerKind::kPriced:
-      return MakePriced(settings, next);
+      return MakePriced(settings);
     case SignallerKind::kBusy:
-      return MakeBusy(settings, next);
+      return MakeBusy(settings);
     case SignallerKind::kLadder:
-      return MakeLadder(settings, next);
+      return MakeLadder(settings);
     case SignallerKind::kCost:
-      return std::make_unique<CostSignaller>(next);
+      return std::make_unique<CostSignaller>();
   }
   return nullptr;
 }

@@ -12,25 +12,21 @@
 
 namespace ringside {
 
-// What an I/O thread sees of a queue. Indices modulo 2^16.
+// What a queue's signals stand at.
 struct QueueView {
-  uint16_t used_event = 0;
-  uint16_t shown = 0;
-  uint16_t taken = 0;
+  uint32_t in_flight = 0;  // requests that were taken and not answered
+  uint32_t owed = 0;       // answers that were shown, and that the guest was not told of
   int64_t now_ns = 0;
-  uint16_t in_flight() const { return static_cast<uint16_t>(taken - shown); }
 };
 
 class Signaller {
  public:
   virtual ~Signaller() = default;
-  // `count` requests were taken.
-  virtual void Took(size_t count, const QueueView& view) = 0;
-  // The guest wants an interrupt.
+  // As SignalPolicy.
+  virtual bool busy() const = 0;
+  virtual void Handed(uint32_t count, int64_t now_ns) = 0;
+  virtual void Took(uint32_t count, int64_t now_ns) = 0;
   virtual SignalReason Decide(const QueueView& view) = 0;
-  virtual void Raised(const QueueView& view) = 0;
-  virtual void Consumed(const QueueView& view) = 0;
-  // One is held.
   virtual SignalReason Look(int64_t since_ns, const QueueView& view) = 0;
 };
 
@@ -46,8 +42,6 @@ struct SignallerSettings {
   int64_t silence_ns = 30'000;     // after which a guest is taken for idle: S
 };
 
-// `next`: where the rings begin.
-std::unique_ptr<Signaller> MakeSignaller(SignallerKind kind, const SignallerSettings& settings,
-                                         uint16_t next);
+std::unique_ptr<Signaller> MakeSignaller(SignallerKind kind, const SignallerSettings& settings);
 
 }  // namespace ringside

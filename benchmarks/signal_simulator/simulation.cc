@@ -15,7 +15,7 @@ class Run {
         ring_(scenario.first_index),
         device_(scenario, events_, ring_, random_, [this] { thread_.Completed(); }),
         guest_(scenario, events_, ring_, random_, [this] { return thread_.Submitted(); }),
-        queue_(events_, ring_, MakeSignaller(kind, options.signaller, scenario.first_index), trace),
+        queue_(events_, ring_, MakeSignaller(kind, options.signaller), trace),
         thread_(scenario, kind == SignallerKind::kBatched,
                 {events_, ring_, queue_, guest_, device_}) {}
 

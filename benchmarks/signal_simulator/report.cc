@@ -44,6 +44,11 @@ std::string Line(SignallerKind policy, const RunResult& run, const RunResult& fi
       "  %-9s %8.1f %6.3f %6.2f %6.3f %8.1f %8.1f %7.2f %6.1f%% %6.1f%% %8.1f",
       SignallerName(policy), of.kiops, of.relative, of.batch, of.signals, Us(run.p50_ns),
       Us(run.p99_ns), of.guest_us, 100 * of.polled, 100 * of.idle, Us(run.queue.longest_hold_ns));
+  for (size_t i = 0; i < kSignalReasons; ++i) {
+    if (run.queue.held == 0 || run.queue.reasons[i] == 0) continue;
+    line += absl::StrFormat(" %s %.0f%%", SignalReasonName(static_cast<SignalReason>(i)),
+                            100 * Ratio(run.queue.reasons[i], run.queue.raised));
+  }
   if (run.done.size() > 1) {
     line += "   by job";
     for (size_t i = 0; i < run.done.size(); ++i) line += absl::StrFormat(" %.1f", run.job_kiops(i));

@@ -199,7 +199,7 @@ const std::vector<NamedFamily>& Families() {
       {"serial", Serial},     {"bursts", Bursts},     {"parallel", Parallel},
       {"thinking", Thinking}, {"shared", Shared},     {"mixed", Mixed},
       {"foreign", Foreign},   {"changing", Changing}, {"rearming", Rearming},
-      {"devices", Devices},   {"sleeping", Sleeping}, {"adversaries", MakeAdversaries}};
+      {"devices", Devices},   {"sleeping", Sleeping}, {kAdversaries, MakeAdversaries}};
   return families;
 }
 

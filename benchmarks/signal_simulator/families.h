@@ -8,6 +8,9 @@
 
 namespace ringside {
 
+// The family of those who do what hurts a policy most.
+inline constexpr const char* kAdversaries = "adversaries";
+
 // In the order in which they are reported: what workloads do, then what adversaries do.
 const std::vector<std::string>& SignalFamilyNames();
 

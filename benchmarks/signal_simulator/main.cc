@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/nearest.h"
 #include "base/status.h"
+#include "benchmarks/signal_simulator/check.h"
 #include "benchmarks/signal_simulator/families.h"
 #include "benchmarks/signal_simulator/options.h"
 #include "benchmarks/signal_simulator/report.h"
@@ -23,13 +24,15 @@ constexpr char kHelp[] =
     "  signal_simulator\n"
     "  signal_simulator --family serial,shared --policies early,cost\n"
     "  signal_simulator --scenario 'mid, disk 20us, depth 32' --detail\n"
-    "  signal_simulator --json result.json\n\n"
+    "  signal_simulator --json result.json\n"
+    "  signal_simulator --check\n\n"
     "Exit codes: 0 done, 1 --check found a promise broken, 2 bad input.";
 
 struct Command {
   SignalSimulatorOptions options;
   std::string json;
   bool detail = false;
+  bool check = false;
 };
 
 int Fail(std::string_view line) {
@@ -37,30 +40,36 @@ int Fail(std::string_view line) {
   return kExitBadInput;
 }
 
-void AddOptions(CLI::App& app, Command& command) {
+// Returns those that a check has no use for.
+std::vector<CLI::Option*> AddOptions(CLI::App& app, Command& command) {
   SignalSimulatorOptions& options = command.options;
-  app.add_option("--family", options.families, "of " + absl::StrJoin(SignalFamilyNames(), ", "))
-      ->type_name("NAME,...")
-      ->delimiter(',')
-      ->default_str("all");
-  app.add_option("--scenario", options.scenario, "those with this in their name")
-      ->type_name("TEXT");
-  app.add_option("--policies", options.policies, "of early, batched, priced, busy, ladder, cost")
-      ->type_name("NAME,...")
-      ->delimiter(',')
-      ->default_str("all");
   app.add_option("--length", options.length, "of what is measured, after a quarter of it")
       ->type_name("TIME")
       ->default_str("60ms");
   app.add_option("--seed", options.seed, "of the random numbers")->default_str("1");
-  app.add_option("--signal-cost", options.signal_cost, "an interrupt's, for priced and ladder")
-      ->type_name("TIME")
-      ->default_str("5us");
-  app.add_option("--silence", options.silence, "for busy and ladder: then a guest is idle")
-      ->type_name("TIME")
-      ->default_str("30us");
-  app.add_flag("--detail", command.detail, "a table for each scenario");
-  app.add_option("--json", command.json, "write everything to this file, too")->type_name("FILE");
+  app.add_flag("--check", command.check, "try what 'cost' promises, in all scenarios");
+  return {
+      app.add_option("--family", options.families, "of " + absl::StrJoin(SignalFamilyNames(), ", "))
+          ->type_name("NAME,...")
+          ->delimiter(',')
+          ->default_str("all"),
+      app.add_option("--scenario", options.scenario, "those with this in their name")
+          ->type_name("TEXT"),
+      app.add_option("--policies", options.policies,
+                     "of early, batched, priced, busy, ladder, cost")
+          ->type_name("NAME,...")
+          ->delimiter(',')
+          ->default_str("all"),
+      app.add_option("--signal-cost", options.signal_cost,
+                     "an interrupt's, for priced, for ladder and for traces")
+          ->type_name("TIME")
+          ->default_str("5us"),
+      app.add_option("--silence", options.silence, "for busy and ladder: then a guest is idle")
+          ->type_name("TIME")
+          ->default_str("30us"),
+      app.add_flag("--detail", command.detail, "a table for each scenario"),
+      app.add_option("--json", command.json, "write everything to this file, too")
+          ->type_name("FILE")};
 }
 
 int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
@@ -72,9 +81,21 @@ int ReportParseError(const CLI::App& app, const CLI::ParseError& error) {
   return Fail(absl::StrFormat("'%s' is unknown; did you mean '%s'?", word, Nearest(word, known)));
 }
 
+int Check(const SignalSettings& settings) {
+  const std::vector<CaseResult> cases =
+      SimulateAll(settings.scenarios, kCheckedPolicies, settings.run);
+  std::fputs(SignalSummary(kCheckedPolicies, cases).c_str(), stdout);
+  const std::vector<std::string> offences = CheckPromises(cases);
+  for (const std::string& offence : offences) std::printf("BROKEN: %s\n", offence.c_str());
+  if (!offences.empty()) return kExitFailure;
+  std::puts("All promises of cost were kept.");
+  return kExitOk;
+}
+
 int Run(const Command& command) {
   const absl::StatusOr<SignalSettings> settings = ParseOptions(command.options);
   if (!settings.ok()) return Fail(Message(settings.status()));
+  if (command.check) return Check(*settings);
   std::ofstream json;
   if (!command.json.empty()) {
     json.open(command.json);
@@ -102,7 +123,7 @@ int main(int argc, char** argv) {
   ringside::Command command;
   CLI::App app("How a guest fares with each way of raising its interrupts, in a model.",
                "signal_simulator");
-  ringside::AddOptions(app, command);
+  const std::vector<CLI::Option*> not_for_check = ringside::AddOptions(app, command);
   app.footer(ringside::kHelp);
   try {
     app.parse(argc, argv);
@@ -110,6 +131,10 @@ int main(int argc, char** argv) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
     return ringside::ReportParseError(app, error);
+  }
+  for (const CLI::Option* option : not_for_check) {
+    if (!command.check || option->count() == 0) continue;
+    return ringside::Fail(option->get_name() + " does not go with --check; leave it out");
   }
   return ringside::Run(command);
 }

@@ -22,8 +22,11 @@ void DeviceSimulation::Submit(IoId io) {
 void DeviceSimulation::Complete(IoId io) {
   // The first of a train is what the interrupt is raised for; the others come when it has been.
   constexpr size_t kMostKeptBack = 16;
+  constexpr int64_t kMostKeptBackNs = 50'000;
   if (spiteful_ && io % 2 == 1 && kept_back_.size() < kMostKeptBack) {
     kept_back_.push_back(io);
+    // A guest of few requests may have nothing else under way.
+    events_.After(kMostKeptBackNs, [this] { Raised(); });
     return;
   }
   ring_.ios[io].completed_ns = events_.now_ns();

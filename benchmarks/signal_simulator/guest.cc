@@ -30,6 +30,8 @@ void GuestSimulation::Start() {
   }
   for (size_t i = 0; i < foreign_.size(); ++i) StartForeign(*foreign_[i], scenario_.foreign[i]);
   if (scenario_.mischief == Mischief::kMovesEvent) MoveEvent();
+  if (scenario_.mischief != Mischief::kDrips) return;
+  for (const auto& job : jobs_) job->Drip();
 }
 
 void GuestSimulation::StartForeign(ForeignThread& thread, const ForeignLoad& load) {
@@ -40,6 +42,9 @@ void GuestSimulation::StartForeign(ForeignThread& thread, const ForeignLoad& loa
 }
 
 void GuestSimulation::Interrupt() {
+  if (std::exchange(held_, false)) {
+    for (const auto& job : jobs_) job->HoldHasEnded();
+  }
   // One that is on its way already is the same interrupt.
   if (std::exchange(interrupt_sent_, true)) return;
   events_.After(DeliveryNs(handler_vcpu()), [this] {
@@ -65,9 +70,8 @@ bool GuestSimulation::Submit(IoId io) {
 }
 
 void GuestSimulation::Held() {
-  if (scenario_.mischief != Mischief::kShrinks) return;
-  for (const auto& job : jobs_)
-    job->SetDepth(job->depth() > 1 ? job->depth() - 1 : job->job().depth);
+  if (std::exchange(held_, true) || scenario_.mischief != Mischief::kShrinks) return;
+  for (const auto& job : jobs_) job->SetDepth(std::max(job->depth(), 2u) - 1);
 }
 
 // Away by half of what an index can be, for 10 of each 30 us, and back with a look at what came

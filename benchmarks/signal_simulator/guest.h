@@ -52,6 +52,10 @@ class JobThread final : public GuestThread {
   uint32_t depth() const { return depth_; }
   // By the handler.
   void Finished(IoId io);
+  // Mischief::kDrips: replaces one, and the next one some time later.
+  void Drip();
+  // An interrupt came that had been held: before the next drip, so that was too late.
+  void HoldHasEnded();
   // From now on each request counts; how many that were, and how long each was on its way from
   // the device until somebody attended to it.
   void Measure();
@@ -59,6 +63,7 @@ class JobThread final : public GuestThread {
   std::vector<int64_t>& latencies() { return latencies_; }
 
  private:
+  static constexpr int64_t kLeastDripNs = 1'000;
   enum class Phase : uint8_t { kAsleep, kWaking, kReaping, kHandling, kKicking };
   int64_t Step() override;
   int64_t Next();
@@ -77,6 +82,7 @@ class JobThread final : public GuestThread {
   std::deque<IoId> finished_;  // not fetched yet
   std::deque<IoId> fetched_;   // not replaced yet
   bool ipi_sent_ = false;
+  int64_t drip_ns_ = kLeastDripNs;
   uint64_t done_ = 0;
   std::vector<int64_t> latencies_;
 };
@@ -134,6 +140,7 @@ class GuestSimulation {
   std::vector<std::unique_ptr<ForeignThread>> foreign_;
   InterruptHandler handler_{*this};
   bool interrupt_sent_ = false;  // and not delivered yet
+  bool held_ = false;
 };
 
 }  // namespace ringside

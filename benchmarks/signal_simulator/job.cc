@@ -1,4 +1,4 @@
-#include <cmath>
+#include <algorithm>
 #include <utility>
 
 #include "benchmarks/signal_simulator/guest.h"
@@ -11,7 +11,7 @@ void JobThread::SetDepth(uint32_t depth) {
   for (; under_way_ < depth_; ++under_way_) {
     const IoId io = ring.ios.size();
     ring.ios.push_back({.job = index_, .completed_ns = kNew});
-    if (ParallelNow() || job_.at_once) {
+    if (ParallelNow() || job_.at_once || guest_.scenario_.mischief == Mischief::kDrips) {
       guest_.Submit(io);
     } else {
       finished_.push_back(io);
@@ -36,6 +36,10 @@ void JobThread::Wake() {
 }
 
 void JobThread::Finished(IoId io) {
+  if (guest_.scenario_.mischief == Mischief::kDrips) {
+    AttendTo(io);
+    return finished_.push_back(io);
+  }
   if (!ParallelNow()) {
     finished_.push_back(io);
     return Wake();
@@ -44,6 +48,19 @@ void JobThread::Finished(IoId io) {
   std::exponential_distribution<double> think(1);
   const auto ns = static_cast<int64_t>(think(guest_.random_) * static_cast<double>(job_.think_ns));
   guest_.events_.After(ns, [this, io] { Replace(io); });
+}
+
+void JobThread::Drip() {
+  if (!finished_.empty()) {
+    Replace(finished_.front());
+    finished_.pop_front();
+    if (guest_.held_) drip_ns_ += drip_ns_ / 8;
+  }
+  guest_.events_.After(guest_.held_ ? drip_ns_ : kLeastDripNs, [this] { Drip(); });
+}
+
+void JobThread::HoldHasEnded() {
+  drip_ns_ = std::max(kLeastDripNs, drip_ns_ - drip_ns_ / 4);
 }
 
 void JobThread::AttendTo(IoId io) {

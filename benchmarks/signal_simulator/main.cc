@@ -12,6 +12,7 @@
 #include "benchmarks/signal_simulator/families.h"
 #include "benchmarks/signal_simulator/options.h"
 #include "benchmarks/signal_simulator/report.h"
+#include "benchmarks/signal_simulator/trace_file.h"
 #include "command/exit_codes.h"
 
 namespace ringside {
@@ -25,12 +26,15 @@ constexpr char kHelp[] =
     "  signal_simulator --family serial,shared --policies early,cost\n"
     "  signal_simulator --scenario 'mid, disk 20us, depth 32' --detail\n"
     "  signal_simulator --json result.json\n"
+    "  signal_simulator --scenario 'mid, disk 20us, depth 8' --family serial --policies cost \\\n"
+    "    --record trace.csv && signal_simulator --trace trace.csv\n"
     "  signal_simulator --check\n\n"
     "Exit codes: 0 done, 1 --check found a promise broken, 2 bad input.";
 
 struct Command {
   SignalSimulatorOptions options;
   std::string json;
+  std::string record;
   bool detail = false;
   bool check = false;
 };
@@ -67,6 +71,14 @@ std::vector<CLI::Option*> AddOptions(CLI::App& app, Command& command) {
       app.add_option("--silence", options.silence, "for busy and ladder: then a guest is idle")
           ->type_name("TIME")
           ->default_str("30us"),
+      app.add_option("--price", options.price,
+                     "of a completion's delay, against the cost of a signal: for traces")
+          ->type_name("FACTOR")
+          ->default_str("0.1"),
+      app.add_option("--trace", options.trace, "a recorded one, instead of the scenarios")
+          ->type_name("FILE"),
+      app.add_option("--record", command.record, "write the trace of one scenario and one policy")
+          ->type_name("FILE"),
       app.add_flag("--detail", command.detail, "a table for each scenario"),
       app.add_option("--json", command.json, "write everything to this file, too")
           ->type_name("FILE")};
@@ -92,17 +104,41 @@ int Check(const SignalSettings& settings) {
   return kExitOk;
 }
 
+// Writes `text` to the file that `option` names.
+int Write(const char* option, const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  if (!file.is_open()) {
+    return Fail(Message(ErrnoError(errno, absl::StrFormat("%s cannot write '%s'", option, path))));
+  }
+  file << text;
+  file.close();
+  if (file.good()) return kExitOk;
+  return Fail(absl::StrFormat("%s could not write all of '%s'", option, path));
+}
+
+int Record(const SignalSettings& settings, const std::string& path) {
+  if (settings.scenarios.size() != 1 || settings.policies.size() != 1) {
+    return Fail(absl::StrFormat(
+        "--record is of one scenario and one policy, not of %d and %d; name them with --family, "
+        "--scenario and --policies",
+        settings.scenarios.size(), settings.policies.size()));
+  }
+  SignalTrace trace = {.queue = SignallerName(settings.policies[0])};
+  Simulate(settings.scenarios[0], settings.policies[0], settings.run, &trace);
+  return Write("--record", path, SignalTraceText(trace));
+}
+
 int Run(const Command& command) {
-  const absl::StatusOr<SignalSettings> settings = ParseOptions(command.options);
+  const absl::StatusOr<SignalSettings> settings = ParseSignalOptions(command.options);
   if (!settings.ok()) return Fail(Message(settings.status()));
   if (command.check) return Check(*settings);
-  std::ofstream json;
-  if (!command.json.empty()) {
-    json.open(command.json);
-    if (!json.is_open()) {
-      return Fail(
-          Message(ErrnoError(errno, absl::StrFormat("--json cannot write '%s'", command.json))));
-    }
+  if (!command.record.empty()) return Record(*settings, command.record);
+  if (!settings->recorded.empty()) {
+    std::fputs(SignalTraceTable(settings->policies, settings->run.signaller, settings->price,
+                                settings->recorded)
+                   .c_str(),
+               stdout);
+    return kExitOk;
   }
   const std::vector<CaseResult> cases =
       SimulateAll(settings->scenarios, settings->policies, settings->run);
@@ -110,10 +146,7 @@ int Run(const Command& command) {
                                            : SignalSummary(settings->policies, cases);
   std::fputs(table.c_str(), stdout);
   if (command.json.empty()) return kExitOk;
-  json << SignalJson(settings->policies, settings->run, cases);
-  json.close();
-  return json.good() ? kExitOk
-                     : Fail(absl::StrFormat("--json could not write all of '%s'", command.json));
+  return Write("--json", command.json, SignalJson(settings->policies, settings->run, cases));
 }
 
 }  // namespace

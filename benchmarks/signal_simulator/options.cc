@@ -8,6 +8,7 @@
 #include "base/nearest.h"
 #include "base/status.h"
 #include "benchmarks/signal_simulator/families.h"
+#include "benchmarks/signal_simulator/trace_file.h"
 
 namespace ringside {
 namespace {
@@ -66,7 +67,7 @@ absl::StatusOr<std::vector<Scenario>> ParseScenarios(const SignalSimulatorOption
 
 }  // namespace
 
-absl::StatusOr<SignalSettings> ParseOptions(const SignalSimulatorOptions& options) {
+absl::StatusOr<SignalSettings> ParseSignalOptions(const SignalSimulatorOptions& options) {
   SignalSettings settings;
   RINGSIDE_ASSIGN_OR_RETURN(settings.policies, ParsePolicies(options.policies));
   RINGSIDE_ASSIGN_OR_RETURN(settings.scenarios, ParseScenarios(options));
@@ -80,8 +81,12 @@ absl::StatusOr<SignalSettings> ParseOptions(const SignalSimulatorOptions& option
   if (!(options.price >= 0 && options.price <= kMostPrice)) {
     return BadInput("--price %g cannot be; give 0 to %g", options.price, kMostPrice);
   }
-  settings.price = options.price;
+  settings.price = {.signal_ns = static_cast<double>(settings.run.signaller.signal_cost_ns),
+                    .per_ns = options.price};
   settings.run.seed = static_cast<uint64_t>(options.seed);
+  if (!options.trace.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(settings.recorded, ReadSignalTraces(options.trace));
+  }
   return settings;
 }
 

@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "benchmarks/signal_simulator/offline.h"
+#include "benchmarks/signal_simulator/signal_trace.h"
 #include "benchmarks/signal_simulator/simulation.h"
 
 namespace ringside {
@@ -18,16 +20,18 @@ struct SignalSimulatorOptions {
   std::string silence = "30us";
   double price = 0.1;
   int64_t seed = 1;
+  std::string trace;  // a recorded one's file, instead of the scenarios
 };
 
 struct SignalSettings {
   std::vector<SignallerKind> policies;
   std::vector<Scenario> scenarios;
   RunOptions run;
-  double price = 0;  // of a held completion's time, against an interrupt's
+  SignalPrice price;
+  std::vector<SignalTrace> recorded;
 };
 
-// Errors: InvalidArgument, one line.
-absl::StatusOr<SignalSettings> ParseOptions(const SignalSimulatorOptions& options);
+// Reads the recorded trace, if there is one. Errors: InvalidArgument, one line.
+absl::StatusOr<SignalSettings> ParseSignalOptions(const SignalSimulatorOptions& options);
 
 }  // namespace ringside

@@ -74,7 +74,34 @@ Json RunJson(const RunResult& run, const RunResult& first) {
   return json;
 }
 
+std::string BillLine(const char* name, const SignalBill& bill, const SignalPrice& price,
+                     double least_ns) {
+  return absl::StrFormat("  %-12s %9d %12.1f %12.1f %7.3f\n", name, bill.signals, Us(bill.delay_ns),
+                         bill.CostNs(price) / 1e3, Ratio(bill.CostNs(price), least_ns));
+}
+
 }  // namespace
+
+std::string SignalTraceTable(const std::vector<SignallerKind>& policies,
+                             const SignallerSettings& settings, const SignalPrice& price,
+                             const std::vector<SignalTrace>& traces) {
+  std::string table;
+  for (const SignalTrace& whole : traces) {
+    const SignalTrace trace = FirstPart(whole);
+    const double least_ns = LeastCostNs(trace, price);
+    table += absl::StrFormat("%-14s %9s %12s %12s %7s\n", whole.queue, "signals", "delay us",
+                             "cost us", "x best");
+    table += BillLine("as recorded", AsRecorded(trace), price, least_ns);
+    for (const SignallerKind kind : policies) {
+      // Its turns are what differs, and a trace has those of whoever recorded it.
+      if (kind == SignallerKind::kBatched) continue;
+      const std::unique_ptr<Signaller> signaller = MakeSignaller(kind, settings);
+      table += BillLine(SignallerName(kind), AsDecidedBy(*signaller, trace), price, least_ns);
+    }
+    table += absl::StrFormat("  %-12s %9s %12s %12.1f\n\n", "best", "", "", least_ns / 1e3);
+  }
+  return table;
+}
 
 std::string SignalSummary(const std::vector<SignallerKind>& policies,
                           const std::vector<CaseResult>& cases) {

@@ -75,8 +75,8 @@ struct ThreadModel {
 
 enum class Mischief : uint8_t {
   kNone,
-  kShrinks,     // at each hold one request less, down to one, and then all again
-  kDrips,       // replaces one at a time, as late as keeps a signal held
+  kShrinks,     // at each hold one request less
+  kDrips,       // replaces one at a time while an interrupt is held, as late as keeps it held
   kMovesEvent,  // used_event jumps away and back
   kAfterRaise,  // the device completes just after each signal
 };

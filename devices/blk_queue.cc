@@ -139,8 +139,12 @@ inline void BlkQueue::Free(Slot& slot) {
 void BlkQueue::Complete(Slot& slot) {
   Ends();
   if (closing() && (stopped() || slot.result == -ECANCELED)) return CompleteLast(slot);
+  if (slot.op == BlockOp::kFlush) {
+    signal().Hurry();
+  } else if (!slot.segments.empty()) {
+    signal().Completed(slot.segments.front().host);
+  }
   Free(slot);
-  if (slot.op == BlockOp::kFlush) Hurry();
   BlkStatus status = BlkStatus::kOk;
   if (slot.result != 0) {
     parts().stats.errors.Add();

@@ -9,8 +9,7 @@ namespace {
 // of it, which costs nothing.
 constexpr uint32_t kPolls = 64;
 
-// Nothing is learned of what is handed over then.
-constexpr int64_t kNoTime = 0;
+constexpr int64_t kNoTime = SignalPolicy::kNoTime;
 
 using Interrupt = LatencyTrace::Interrupt;
 
@@ -24,22 +23,28 @@ void QueueSignal::Shown(bool wanted, LatencyTrace* trace) {
 
 // It looks at the ring without an interrupt, or does so right now.
 void QueueSignal::FoundByDriver() {
+  if (held()) {
+    parts_.stats.dropped.Add();
+    parts_.queue.Signalled();
+    EndHold(MonotonicNs());
+  }
+  if (unwanted_ < kPolls) {
+    ++unwanted_;
+  } else {
+    policy_.Forget();
+  }
   const bool learns = parts_.io_thread.may_hold() && unwanted_ < kPolls;
-  const int64_t now_ns = learns || held() ? MonotonicNs() : kNoTime;
-  if (learns) ++unwanted_;
-  HandOver(now_ns);
-  if (!held()) return;
-  parts_.stats.dropped.Add();
-  EndHold(now_ns);
+  HandOver(learns && !policy_.busy() ? MonotonicNs() : kNoTime);
 }
 
 void QueueSignal::ShownForInterrupt(LatencyTrace* trace) {
   unwanted_ = 0;
   if (!parts_.io_thread.may_hold() || !parts_.queue.event_idx() || IsAlone()) {
     Raise(SignalReason::kDry, kNoTime);
-  } else if (hurries_ || !held()) {
+  } else if (hurry_ || !held()) {
     const int64_t now_ns = MonotonicNs();
-    const SignalReason reason = hurries_ ? SignalReason::kHurry : policy_.Decide(now_ns);
+    const SignalReason reason =
+        hurry_ ? *hurry_ : policy_.Decide(parts_.queue.in_flight(), owed(), now_ns);
     reason == SignalReason::kHold ? Hold(now_ns, trace) : Raise(reason, now_ns);
   }
   if (trace != nullptr) trace->Finish(held() ? Interrupt::kHeld : Interrupt::kRaised);
@@ -47,9 +52,7 @@ void QueueSignal::ShownForInterrupt(LatencyTrace* trace) {
 
 // It is answered and signalled without a look at the clock.
 bool QueueSignal::IsAlone() const {
-  const Virtqueue& queue = parts_.queue;
-  return queue.in_flight() == 0 && !policy_.busy() &&
-         static_cast<uint16_t>(queue.shown() - handed_) == 1;
+  return owed() == 1 && parts_.queue.in_flight() == 0 && !policy_.busy();
 }
 
 void QueueSignal::Hold(int64_t now_ns, LatencyTrace* trace) {
@@ -66,7 +69,8 @@ void QueueSignal::EndHold(int64_t now_ns) {
 
 void QueueSignal::Look(int64_t now_ns) {
   if (!parts_.queue.WantsInterrupt()) return FoundByDriver();
-  const SignalReason reason = policy_.Look(held_since_ns_, now_ns);
+  const SignalReason reason =
+      policy_.Look(parts_.queue.in_flight() + owed(), held_since_ns_, now_ns);
   if (reason != SignalReason::kHold) Raise(reason, now_ns);
 }
 
@@ -87,15 +91,14 @@ void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
   parts_.call.Signal();
   if (!held()) return;
   if (trace_ != nullptr) trace_->HeldIsRaised();
-  EndHold(now_ns);
+  EndHold(now_ns != kNoTime ? now_ns : MonotonicNs());
 }
 
 // The guest is busy with all that was shown from now on.
 void QueueSignal::HandOver(int64_t now_ns) {
-  hurries_ = false;
-  const auto owed = static_cast<uint16_t>(parts_.queue.shown() - handed_);
+  hurry_.reset();
+  if (parts_.io_thread.may_hold() && unwanted_ < kPolls) policy_.Handed(owed(), now_ns);
   handed_ = parts_.queue.shown();
-  if (now_ns != kNoTime) policy_.Handed(owed, now_ns);
 }
 
 }  // namespace ringside

@@ -13,6 +13,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
 
 #include "base/clock.h"
 #include "base/counter.h"
@@ -53,10 +56,18 @@ class QueueSignal final : private HeldSignal {
 
   // Chains were taken.
   void Took(size_t count) {
-    if (policy_.busy()) policy_.Took(static_cast<uint32_t>(count), MonotonicNs());
+    if (!parts_.io_thread.may_hold()) return;
+    policy_.Took(static_cast<uint32_t>(count),
+                 policy_.wants_time() ? MonotonicNs() : SignalPolicy::kNoTime);
   }
   // What is shown next is not to wait.
-  void Hurry() { hurries_ = true; }
+  void Hurry() { hurry_ = SignalReason::kHurry; }
+  // A request into or from `buffer` was completed, and is shown next.
+  void Completed(const std::byte* buffer) {
+    if (policy_.holds() && policy_.IsAwaited(reinterpret_cast<uintptr_t>(buffer)) && !hurry_) {
+      hurry_ = SignalReason::kAwaited;
+    }
+  }
   // Answers were shown; `wanted`: the driver wants to hear of them. `trace` is told what becomes of
   // the interrupt, now or later; null: nobody listens.
   void Shown(bool wanted, LatencyTrace* trace);
@@ -70,6 +81,8 @@ class QueueSignal final : private HeldSignal {
  private:
   void Look(int64_t now_ns) override;
   void ShownForInterrupt(LatencyTrace* trace);
+  // Completions that were shown and not handed over.
+  uint16_t owed() const { return static_cast<uint16_t>(parts_.queue.shown() - handed_); }
   bool IsAlone() const;
   void Hold(int64_t now_ns, LatencyTrace* trace);
   void EndHold(int64_t now_ns);
@@ -80,7 +93,7 @@ class QueueSignal final : private HeldSignal {
   const Parts parts_;
   SignalPolicy policy_;
   uint16_t handed_;  // the used index up to which the guest was told, or needed not to be
-  bool hurries_ = false;
+  std::optional<SignalReason> hurry_;  // why what is shown next is not to wait
   uint32_t unwanted_ = 0;  // publications in a row of which the driver did not want to hear
   int64_t held_since_ns_ = 0;
   LatencyTrace* trace_ = nullptr;  // of what is held

@@ -189,8 +189,7 @@ class QueueWorker : public Source {
     if (count > 0) signal_.Took(count);
     return count;
   }
-  // The guest hears at once of what is answered in this turn.
-  void Hurry() { signal_.Hurry(); }
+  QueueSignal& signal() { return signal_; }
   // Once: a broken queue has no work, so nobody comes here again.
   void ReportIfBroken() {
     if (queue_.error() != nullptr) parts_.events.NeedsReset(queue_.error());

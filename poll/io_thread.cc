@@ -41,9 +41,11 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
 
 // On the thread: a ring belongs to the thread that creates it.
 absl::Status IoThread::CreateWaiter(Waiter waiter) {
+  const auto entries =
+      waiter == Waiter::kUring ? UringEntries::kUsual : UringEntries::kWithCommands;
   RINGSIDE_ASSIGN_OR_RETURN(
-      waiter_, waiter == Waiter::kUring ? UringWaiter::Create() : EpollWaiter::Create());
-  return waiter_->Watch(mailbox_.wake_fd(), mailbox_);
+      waiter_, waiter == Waiter::kEpoll ? EpollWaiter::Create() : UringWaiter::Create(entries));
+  return waiter_->Watch(mailbox_.wake_fd(), mailbox_, Watching::kAlways);
 }
 
 IoThread::~IoThread() {
@@ -123,7 +125,7 @@ bool IoThread::IsShared(const Source* one) const {
 }
 
 absl::Status IoThread::Attach(Source& source, Phase phase) {
-  RINGSIDE_RETURN_IF_ERROR(waiter_->Watch(source.wake_fd_, source));
+  RINGSIDE_RETURN_IF_ERROR(waiter_->Watch(source.wake_fd_, source, source.watching_));
   source.io_thread_ = this;
   source.phase_ = phase;
   source.notify_on_ = true;
@@ -197,6 +199,7 @@ void IoThread::Park(Source& source) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (source.HasWork()) return;
   }
+  waiter_->WantNow();  // this thread may poll others for ever
   RemoveSource(source);
   source.parked_ = true;
   stats_.parked.Add();

@@ -40,9 +40,9 @@ const char* SignallingName(Signalling signalling);
 
 class IoThread final : private Wait::Owner {
  public:
-  enum class Waiter { kEpoll, kUring };
+  enum class Waiter { kEpoll, kUring, kUringWithCommands };
 
-  // kUring: FailedPrecondition where io_uring cannot be had.
+  // kUring, kUringWithCommands (poll/uring.h): FailedPrecondition where io_uring cannot be had.
   static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name,
                                                          Waiter waiter = Waiter::kEpoll,
                                                          const IoThreadTuning& tuning = {});
@@ -73,6 +73,8 @@ class IoThread final : private Wait::Owner {
   void SetPoll(const PollConfig& poll) { wait_.SetPoll(poll); }
   absl::Status Attach(Source& source, Phase phase);
   void Detach(Source& source);
+  // Of an attached source of kWhileWanted: whether its signals end the sleep.
+  void Want(const Source& source, bool wanted) { waiter_->Want(source.wake_fd_, wanted); }
   void AtPublish(Hook& hook) { publish_hooks_.Add(hook); }
   void AtHandOver(Hook& hook) { hand_over_hooks_.Add(hook); }
   // Before all of those.

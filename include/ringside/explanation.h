@@ -86,9 +86,9 @@ struct PollExplanation {
 
 // Why the interrupt for completions was raised when it was (docs/signalling.md).
 enum class SignalReason : uint8_t {
-  kDry,      // the guest had nothing at hand any more
-  kFaster,   // it gets on faster the more it has at hand
-  kUnknown,  // too little was known of it
+  kDry,      // the guest had little or nothing at hand
+  kEarly,    // it does best without holding any
+  kAwaited,  // somebody in the guest waits for one of the completions alone
   kSilence,  // it did not get on with what it had
   kAge,      // none is held for longer
   kHurry,    // a flush was among the completions
@@ -99,12 +99,16 @@ inline constexpr size_t kSignalReasons = 7;  // for which it is raised
 
 // What is known of the guest that has a queue. Times are 0 while they are unknown.
 struct SignalExplanation {
-  static constexpr size_t kPaces = 11;
+  static constexpr size_t kRungs = 4;
+  static constexpr size_t kDepths = 10;
+  struct Lesson {
+    size_t rung = 0;
+    std::array<double, kRungs> rates{};
+  };
 
   double reaction_ns = 0;  // from being handed completions to the first new request
   double silence_ns = 0;   // no interrupt is held for a guest that is silent for longer
-  // What a new request takes it while it has 1, 2 to 3, 4 to 7, ... completions at hand.
-  std::array<double, kPaces> ns_per_request{};
+  std::array<Lesson, kDepths> lessons;
 };
 
 struct IoThreadExplanation {

@@ -38,11 +38,12 @@ SignalReason QueueSimulation::Judged(SignalReason reason) {
 void QueueSimulation::Took(uint32_t count) {
   ring_.taken = static_cast<uint16_t>(ring_.taken + count);
   at_hand_ -= std::min(at_hand_, count);
-  if (signaller_->busy()) signaller_->Took(count, events_.now_ns());
+  signaller_->Took(count, events_.now_ns());
   Record(SignalEventKind::kTook, ring_.taken);
 }
 
 bool QueueSimulation::Show(std::span<const IoId> ios) {
+  for (const IoId io : ios) awaited_ = signaller_->IsAwaited((io + 1) * 4096) || awaited_;
   ring_.answered.insert(ring_.answered.end(), ios.begin(), ios.end());
   ring_.used = static_cast<uint16_t>(ring_.used + ios.size());
   Record(SignalEventKind::kShown, ring_.used);
@@ -54,11 +55,12 @@ bool QueueSimulation::Show(std::span<const IoId> ios) {
 bool QueueSimulation::ShownForInterrupt() {
   unwanted_ = 0;
   if (IsAlone()) {
-    Raise(SignalReason::kDry, /*learns=*/false);
+    Raise(SignalReason::kDry, /*timed=*/false);
     return true;
   }
-  if (held_) return false;
-  const SignalReason reason = Judged(signaller_->Decide(View()));
+  if (held_ && !awaited_) return false;
+  const SignalReason reason =
+      awaited_ ? SignalReason::kAwaited : Judged(signaller_->Decide(View()));
   if (reason != SignalReason::kHold) {
     Raise(reason);
     return true;
@@ -94,29 +96,31 @@ bool QueueSimulation::Release() {
   return raise;
 }
 
-void QueueSimulation::Raise(SignalReason reason, bool learns) {
+void QueueSimulation::Raise(SignalReason reason, bool timed) {
   ++counts_.raised;
   ++counts_.reasons[static_cast<size_t>(reason)];
   Record(SignalEventKind::kRaised, ring_.used);
-  HandOver(learns);
+  HandOver(timed);
   EndHold();
 }
 
 void QueueSimulation::FoundByDriver() {
   Record(SignalEventKind::kConsumed, ring_.used);
-  HandOver(/*learns=*/unwanted_ < kPolls);
-  ++unwanted_;
   if (held_) ++counts_.dropped;
   EndHold();
+  const bool learns = unwanted_ < kPolls;
+  learns ? void(++unwanted_) : signaller_->Forget();
+  HandOver(/*timed=*/learns && !signaller_->busy());
 }
 
-void QueueSimulation::HandOver(bool learns) {
+void QueueSimulation::HandOver(bool timed) {
   signalled_ = ring_.used;
   const uint32_t owed = View().owed;
   handed_ = ring_.used;
-  if (!learns) return;
+  awaited_ = false;
   at_hand_ += owed;
-  signaller_->Handed(owed, events_.now_ns());
+  if (unwanted_ >= kPolls) return;
+  signaller_->Handed(owed, timed ? events_.now_ns() : SignalPolicy::kNoTime);
 }
 
 void QueueSimulation::EndHold() {

@@ -52,9 +52,9 @@ class QueueSimulation {
   bool WantsInterrupt() const;
   bool ShownForInterrupt();
   bool IsAlone() const;
-  void Raise(SignalReason reason, bool learns = true);
+  void Raise(SignalReason reason, bool timed = true);
   void FoundByDriver();
-  void HandOver(bool learns);
+  void HandOver(bool timed);
   void EndHold();
   // Whether the policy has kept to what it promises always.
   SignalReason Judged(SignalReason reason);
@@ -67,6 +67,7 @@ class QueueSimulation {
   uint16_t signalled_;  // ring_.used when the guest was last told, or wanted not to be
   uint16_t handed_;
   uint32_t unwanted_ = 0;
+  bool awaited_ = false;
   bool held_ = false;
   int64_t held_since_ns_ = 0;
   QueueCounts counts_;

@@ -13,7 +13,7 @@ class RivalSignaller : public Signaller {
   bool busy() const override { return at_hand_ > 0; }
   void Handed(uint32_t count, int64_t now_ns) override {
     at_hand_ += count;
-    progress_ns_ = now_ns;
+    if (now_ns != SignalPolicy::kNoTime) progress_ns_ = now_ns;
   }
   void Took(uint32_t count, int64_t now_ns) override {
     at_hand_ -= std::min(count, at_hand_);
@@ -90,7 +90,7 @@ class LadderSignaller final : public BusySignaller {
     if (ns >= kEpochNs / 5) taken_ += count;
   }
   SignalReason Decide(const QueueView& view) override {
-    if (caps_ns_[rung_] == 0) return SignalReason::kFaster;
+    if (caps_ns_[rung_] == 0) return SignalReason::kDry;
     return BusySignaller::Decide(view);
   }
   SignalReason Look(int64_t since_ns, const QueueView& view) override {

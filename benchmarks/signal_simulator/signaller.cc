@@ -21,10 +21,16 @@ class CostSignaller final : public Signaller {
  public:
   bool busy() const override { return policy_.busy(); }
   void Handed(uint32_t count, int64_t now_ns) override { policy_.Handed(count, now_ns); }
-  void Took(uint32_t count, int64_t now_ns) override { policy_.Took(count, now_ns); }
-  SignalReason Decide(const QueueView& view) override { return policy_.Decide(view.now_ns); }
+  void Took(uint32_t count, int64_t now_ns) override {
+    policy_.Took(count, policy_.wants_time() ? now_ns : SignalPolicy::kNoTime);
+  }
+  void Forget() override { policy_.Forget(); }
+  bool IsAwaited(uint64_t buffer) override { return policy_.holds() && policy_.IsAwaited(buffer); }
+  SignalReason Decide(const QueueView& view) override {
+    return policy_.Decide(view.in_flight, view.owed, view.now_ns);
+  }
   SignalReason Look(int64_t since_ns, const QueueView& view) override {
-    return policy_.Look(since_ns, view.now_ns);
+    return policy_.Look(view.in_flight + view.owed, since_ns, view.now_ns);
   }
 
  private:

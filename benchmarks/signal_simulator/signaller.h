@@ -26,6 +26,9 @@ class Signaller {
   virtual bool busy() const = 0;
   virtual void Handed(uint32_t count, int64_t now_ns) = 0;
   virtual void Took(uint32_t count, int64_t now_ns) = 0;
+  virtual void Forget() {}
+  // A request into or from `buffer` is shown next: whether that is not to wait.
+  virtual bool IsAwaited(uint64_t /*buffer*/) { return false; }
   virtual SignalReason Decide(const QueueView& view) = 0;
   virtual SignalReason Look(int64_t since_ns, const QueueView& view) = 0;
 };

@@ -125,7 +125,8 @@ TEST(LatencyTrace, AHeldInterruptIsStampedWhenItIsRaised) {
   EXPECT_LT(records[0].at(LatencyPoint::kInterrupt), records[1].at(LatencyPoint::kPublished));
   RunOne(trace, 3, 4, Interrupt::kHeld);
   trace.HeldIsRaised();
-  EXPECT_EQ(trace.Records()[2].at_ns, records[2].at_ns) << "it was raised before";
+  const std::vector<LatencyRecord> later = trace.Records();
+  EXPECT_LT(later[2].at(LatencyPoint::kInterrupt), later[3].at(LatencyPoint::kPublished));
 }
 
 TEST(LatencyTrace, AHeldInterruptThatIsNeverRaisedIsNone) {

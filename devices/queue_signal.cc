@@ -24,9 +24,11 @@ void QueueSignal::Shown(bool wanted, LatencyTrace* trace) {
 // It looks at the ring without an interrupt, or does so right now.
 void QueueSignal::FoundByDriver() {
   if (held()) {
-    parts_.stats.dropped.Add();
+    // As after a look that found no wish: the index of the last decision does not fall so far
+    // behind that it wraps.
     parts_.queue.Signalled();
-    EndHold(MonotonicNs());
+    parts_.stats.dropped.Add();
+    Forget();
   }
   if (unwanted_ < kPolls) {
     ++unwanted_;
@@ -81,7 +83,12 @@ void QueueSignal::Release() {
 }
 
 void QueueSignal::Drop() {
-  if (held()) EndHold(MonotonicNs());
+  if (held()) Forget();
+}
+
+void QueueSignal::Forget() {
+  if (trace_ != nullptr) trace_->HeldIsDropped();
+  EndHold(MonotonicNs());
 }
 
 void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
@@ -91,6 +98,7 @@ void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
   parts_.call.Signal();
   if (!held()) return;
   if (trace_ != nullptr) trace_->HeldIsRaised();
+  // The thread has ceased to poll meanwhile, if there is no time.
   EndHold(now_ns != kNoTime ? now_ns : MonotonicNs());
 }
 

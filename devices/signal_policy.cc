@@ -6,7 +6,7 @@ namespace ringside {
 namespace {
 
 constexpr uint32_t kEpoch = 8;  // epochs are so many times all requests
-constexpr uint32_t kShortestEpoch = 64;
+constexpr uint32_t kShortestEpoch = 128;
 constexpr uint32_t kProbe = 4;  // each such epoch tries a neighbour, and then ever fewer
 constexpr uint32_t kSeldom = 128;
 constexpr uint32_t kTrial = 251;    // a prime, lest it always meets the same

@@ -28,7 +28,8 @@ bool QueueSimulation::WantsInterrupt() const {
 
 SignalReason QueueSimulation::Judged(SignalReason reason) {
   if (reason == SignalReason::kSilence) at_hand_ = 0;
-  if (reason == SignalReason::kHold && View().in_flight == 0 && ring_.available.empty() &&
+  // One that goes on may be there to count anew.
+  if (!held_ && reason == SignalReason::kHold && View().in_flight == 0 && ring_.available.empty() &&
       at_hand_ == 0) {
     ++counts_.held_for_nobody;
   }

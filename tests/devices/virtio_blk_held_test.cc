@@ -21,6 +21,11 @@ class VirtioBlkHeldTest : public VirtioBlkMoveFixture {
     setting.driver.queue.event_idx = true;
     Start(setting);
     disk_->Hold(true);
+    // As if they had other work: a thread that sleeps lets go of what it holds.
+    for (const auto& thread : threads_) RunOn(*thread, [&] { thread->RequestBegins(); });
+  }
+  void TearDown() override {
+    for (const auto& thread : threads_) RunOn(*thread, [&] { thread->RequestEnds(); });
   }
 
   const SignalStats& signals() const { return device_->stats(0).signals; }
@@ -36,15 +41,24 @@ class VirtioBlkHeldTest : public VirtioBlkMoveFixture {
     for (; count > 0; --count) rig().Wait();
     rig().queue().EnableInterrupts();
   }
-  // A guest that has kDepth requests, is handed all but one of them, and needs a while to ask anew.
-  // Whether it is not told at once of the last one.
-  bool Round() {
+  // A guest that has kDepth requests is handed all but one of them.
+  void HandOverAllButOne() {
     for (size_t i = 0; i < kDepth; ++i) driver().AddRead(8 * i, 512);
     rig().Publish();
     EXPECT_TRUE(disk_->WaitForHeld(kDepth));
     for (size_t i = 1; i < kDepth; ++i) disk_->Release(0);
     Handle(kDepth - 1);
     Interrupted();
+  }
+  // It needs a while to ask anew.
+  static void React() {
+    constexpr int64_t kReactionNs = 1'500'000;
+    for (const int64_t end_ns = MonotonicNs() + kReactionNs; MonotonicNs() < end_ns;) {
+    }
+  }
+  // Whether it is not told at once of the last one.
+  bool Round() {
+    HandOverAllButOne();
     const uint64_t before = signals().held.Get();
     disk_->Release(0);
     EXPECT_TRUE(SpinUntil([&] { return rig().queue().HasUsed(); }));
@@ -71,8 +85,7 @@ class VirtioBlkHeldTest : public VirtioBlkMoveFixture {
         continue;
       }
       Handle(1);
-      for (const int64_t go_on_ns = MonotonicNs() + kReactionNs; MonotonicNs() < go_on_ns;) {
-      }
+      React();
     }
     ADD_FAILURE() << "nothing was held in time";
   }
@@ -86,9 +99,6 @@ class VirtioBlkHeldTest : public VirtioBlkMoveFixture {
         },
         [&] { return raised(SignalReason::kSleep) > before; });
   }
-
- private:
-  static constexpr int64_t kReactionNs = 1'500'000;
 };
 
 TEST_F(VirtioBlkHeldTest, IsRaisedBeforeTheQueueRests) {
@@ -99,6 +109,25 @@ TEST_F(VirtioBlkHeldTest, IsRaisedBeforeTheQueueRests) {
     rests.WaitOrAbort();
     device_->Resume();
   });
+}
+
+// Some of these interrupts would be held if the queue did not rest.
+TEST_F(VirtioBlkHeldTest, NothingIsHeldOnTheWayToRest) {
+  for (int round = 0; round < 60 && !HasFailure(); ++round) {
+    HandOverAllButOne();
+    BoundedEvent rests;
+    TaskOf done([&] { rests.Notify(); });
+    device_->Pause(done);
+    LetTurn(*threads_[0], 1);
+    const uint64_t held = signals().held.Get();
+    disk_->Release(0);
+    rests.WaitOrAbort();
+    EXPECT_TRUE(Interrupted());
+    EXPECT_EQ(signals().held.Get(), held);
+    device_->Resume();
+    Handle(1);
+    React();
+  }
 }
 
 TEST_F(VirtioBlkHeldTest, IsRaisedBeforeTheQueueMoves) {

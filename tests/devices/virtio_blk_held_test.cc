@@ -138,12 +138,10 @@ TEST_F(VirtioBlkHeldTest, IsRaisedBeforeTheQueueMoves) {
 }
 
 TEST_F(VirtioBlkHeldTest, IsRaisedBeforeTheTraceIsAnother) {
-  std::unique_ptr<LatencyTrace> trace;
+  std::unique_ptr<LatencyTrace> other = device_->NewTrace(0);
   UntilReleased([&] {
-    std::unique_ptr<LatencyTrace> next = device_->NewTrace(0);
-    RunOn(*threads_[0], [&] { next = device_->SetTrace(0, std::move(next)); });
+    RunOn(*threads_[0], [&] { other = device_->SetTrace(0, std::move(other)); });
     LetTurn(*threads_[0], 1);
-    trace = std::move(next);
   });
 }
 

@@ -273,7 +273,7 @@ TEST(SignalCheckTest, NamesWhoFallsBehindTheBetterOfTheTwo) {
   result.runs[1].done = {110};
   EXPECT_THAT(Offences(result),
               ElementsAre("parallel: x: 0.909 of the rate of the better of early and batched; "
-                          "0.95 at least"));
+                          "0.93 at least"));
   result.scenario.family = kAdversaries;  // of these the rate says nothing
   EXPECT_THAT(Offences(result), IsEmpty());
 }

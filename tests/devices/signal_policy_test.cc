@@ -187,6 +187,26 @@ TEST(SignalPolicyTest, HoldsNothingForLongWhateverAGuestDoes) {
   }
 }
 
+// A deep job's buffers come back in turn; that of somebody who waits for it alone is back soon.
+TEST(SignalPolicyTest, ABufferThatIsBackSoonIsAwaited) {
+  constexpr uint32_t kDepth = 32;
+  constexpr int kCompletions = 4096;
+  constexpr uint64_t kAlone = 0x7f0000000000;
+  Guest guest(kDepth);
+  ASSERT_TRUE(guest.LearnToBeHeld());
+  ASSERT_TRUE(guest.policy().holds());
+  int others = 0;
+  int alone = 0;
+  for (int i = 0; i < kCompletions; ++i) {
+    const uint64_t buffer =
+        i % 4 == 0 ? kAlone : kAlone + 4096 * (1 + static_cast<uint64_t>(i) % 31);
+    (i % 4 == 0 ? alone : others) += guest.policy().IsAwaited(buffer) ? 1 : 0;
+  }
+  EXPECT_GE(alone, kCompletions / 4 - 1);
+  // One in many is tried, and two buffers may have a place together.
+  EXPECT_LE(others, kCompletions / 32);
+}
+
 TEST(SignalPolicyTest, EachReasonHasAName) {
   for (size_t i = 0; i < kSignalReasons; ++i) {
     EXPECT_STRNE(SignalReasonName(static_cast<SignalReason>(i)), "");

@@ -27,6 +27,7 @@ LatencyTrace::LatencyTrace(uint16_t queue_size, LatencyHistograms& histograms, s
 void LatencyTrace::Restart() {
   to_submit_.Empty([](uint16_t) {});
   to_publish_.Empty([](uint16_t) {});
+  held_ = 0;
 }
 
 void LatencyTrace::HandOver() {

@@ -88,6 +88,8 @@ class LatencyTrace {
   // The interrupt was raised for all batches that were finished as held since the last that was
   // not.
   void HeldIsRaised();
+  // Or never will be.
+  void HeldIsDropped() { held_ = 0; }
 
   class Snapshot;
   // Into the memory that the snapshot has already: nothing is allocated. Some 100 us for a full

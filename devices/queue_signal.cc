@@ -35,8 +35,11 @@ void QueueSignal::Shown(bool wanted, LatencyTrace* trace) {
 void QueueSignal::FoundByDriver() {
   if (parts_.records != nullptr) Record(SignalStep::kConsumed, parts_.queue.shown());
   if (held()) {
+    // As after a look that found no wish: the index of the last decision does not fall so far
+    // behind that it wraps.
+    parts_.queue.Signalled();
     parts_.stats.dropped.Add();
-    EndHold(MonotonicNs());
+    Forget();
   }
   if (unwanted_ < kPolls) {
     ++unwanted_;
@@ -92,7 +95,12 @@ void QueueSignal::Release() {
 }
 
 void QueueSignal::Drop() {
-  if (held()) EndHold(MonotonicNs());
+  if (held()) Forget();
+}
+
+void QueueSignal::Forget() {
+  if (trace_ != nullptr) trace_->HeldIsDropped();
+  EndHold(MonotonicNs());
 }
 
 void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
@@ -103,7 +111,8 @@ void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
   parts_.call.Signal();
   if (!held()) return;
   if (trace_ != nullptr) trace_->HeldIsRaised();
-  EndHold(now_ns);
+  // The thread has ceased to poll meanwhile, if there is no time.
+  EndHold(now_ns != kNoTime ? now_ns : MonotonicNs());
 }
 
 // The guest is busy with all that was shown from now on.

@@ -89,6 +89,7 @@ class QueueSignal final : private HeldSignal {
   bool IsAlone() const;
   void Hold(int64_t now_ns, LatencyTrace* trace);
   void EndHold(int64_t now_ns);
+  void Forget();
   void FoundByDriver();
   void Raise(SignalReason reason, int64_t now_ns);
   void HandOver(int64_t now_ns);

@@ -6,10 +6,11 @@ namespace ringside {
 namespace {
 
 constexpr uint32_t kEpoch = 8;  // epochs are so many times all requests
-constexpr uint32_t kShortestEpoch = 64;
+constexpr uint32_t kShortestEpoch = 128;
 constexpr uint32_t kProbe = 4;  // each such epoch tries a neighbour, and then ever fewer
 constexpr uint32_t kSeldom = 128;
-constexpr uint32_t kTrial = 251;  // a prime, lest it always meets the same
+constexpr uint32_t kTrial = 251;    // a prime, lest it always meets the same
+constexpr uint32_t kCountAnew = 4;  // not before so many times all requests
 constexpr double kWeight = 0.3;
 constexpr double kBetter = 1.02;  // who waits more has to be better by so much
 
@@ -28,14 +29,21 @@ void SignalPolicy::Handed(uint32_t count, int64_t now_ns) {
 
 void SignalPolicy::Took(uint32_t count, int64_t now_ns) {
   taken_ += count;
+  since_counted_ += count;
+  if (now_ns != kNoTime && progress_ns_ != kNoTime) CountGap(now_ns - progress_ns_);
+  progress_ns_ = now_ns;
   at_hand_ -= std::min(count, at_hand_);
-  const int64_t before_ns = std::exchange(progress_ns_, now_ns);
-  if (now_ns == kNoTime || before_ns == kNoTime) return;
-  const auto gap_ns = static_cast<double>(now_ns - before_ns);
-  // One that is far out, as after a rest, says little of how long it usually takes.
-  if (longest_gap_ns_ == 0) longest_gap_ns_ = std::min<double>(gap_ns, kMostNs);
-  longest_gap_ns_ = gap_ns > longest_gap_ns_ ? std::min(gap_ns, 2 * longest_gap_ns_)
-                                             : longest_gap_ns_ * (1 - 1 / 64.0);
+}
+
+void SignalPolicy::CountGap(int64_t ns) {
+  // After a rest, what it had at hand is no concern of it any more.
+  if (ns > kMostNs) at_hand_ = 0;
+  const auto gap_ns = static_cast<double>(std::min(ns, kMostNs));
+  if (gap_ns <= longest_gap_ns_) {
+    longest_gap_ns_ -= longest_gap_ns_ / 64;
+  } else {  // one that is far out says little of how long it usually takes
+    longest_gap_ns_ = longest_gap_ns_ == 0 ? gap_ns : std::min(gap_ns, 2 * longest_gap_ns_);
+  }
 }
 
 // A guest's thread that has one request at a time uses the same buffer again and again, and waits
@@ -79,7 +87,7 @@ void SignalPolicy::CountEpoch(uint32_t requests, int64_t now_ns) {
 
 void SignalPolicy::BeginEpoch(int64_t now_ns) {
   holds_ = lessons_[depth_].rung != 0;
-  counts_anew_ = holds_;
+  counts_anew_ = holds_ && since_counted_ >= kCountAnew * requests_;
   epoch_ns_ = now_ns;
   taken_ = 0;
   skipped_ = 0;
@@ -117,10 +125,11 @@ SignalReason SignalPolicy::Decide(uint32_t in_flight, uint32_t owed, int64_t now
 
 SignalReason SignalPolicy::Look(uint32_t under_way, int64_t since_ns, int64_t now_ns) {
   if (now_ns - since_ns > kMostNs) return SignalReason::kAge;
-  const bool silent = static_cast<double>(now_ns - progress_ns_) > SilenceNs();
+  const bool silent = IsSilent(now_ns - progress_ns_);
   if (counts_anew_) {
     if (!silent) return SignalReason::kHold;
     counts_anew_ = false;
+    since_counted_ = 0;
     at_hand_ = 0;
     return SignalReason::kDry;
   }
@@ -132,7 +141,8 @@ SignalReason SignalPolicy::Look(uint32_t under_way, int64_t since_ns, int64_t no
 }
 
 SignalExplanation SignalPolicy::Explain() const {
-  SignalExplanation explanation = {.reaction_ns = longest_gap_ns_, .silence_ns = SilenceNs()};
+  SignalExplanation explanation = {.reaction_ns = longest_gap_ns_,
+                                   .silence_ns = kSilentGaps * longest_gap_ns_};
   for (size_t i = 0; i < kDepths; ++i) {
     explanation.lessons[i].rung = lessons_[i].rung;
     explanation.lessons[i].rates = lessons_[i].rates;

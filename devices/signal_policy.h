@@ -66,6 +66,7 @@ class SignalPolicy {
   static constexpr size_t kRungs = SignalExplanation::kRungs;
   static constexpr std::array<uint32_t, kRungs> kEighths = {8, 4, 2, 0};
   static constexpr size_t kDepths = SignalExplanation::kDepths;
+  static constexpr double kSilentGaps = 2;
 
   // What is known of the guest while it has about so many requests.
   struct Lesson {
@@ -80,7 +81,10 @@ class SignalPolicy {
   void CountEpoch(uint32_t requests, int64_t now_ns);
   void BeginEpoch(int64_t now_ns);
   void NextRung(Lesson& lesson);
-  double SilenceNs() const { return 2 * longest_gap_ns_; }
+  void CountGap(int64_t ns);
+  bool IsSilent(int64_t for_ns) const {
+    return static_cast<double>(for_ns) > kSilentGaps * longest_gap_ns_;
+  }
 
   uint32_t at_hand_ = 0;
   int64_t progress_ns_ = 0;    // when it last got on
@@ -97,8 +101,9 @@ class SignalPolicy {
   std::array<Lesson, kDepths> lessons_;
   size_t depth_ = 0;  // the lesson that goes on
   int64_t epoch_ns_ = 0;
-  uint32_t taken_ = 0;    // in this epoch
-  uint32_t skipped_ = 0;  // of those, what the rung before may have brought
+  uint32_t since_counted_ = 0;  // taken since counts_anew_
+  uint32_t taken_ = 0;          // in this epoch
+  uint32_t skipped_ = 0;        // of those, what the rung before may have brought
 };
 
 }  // namespace ringside

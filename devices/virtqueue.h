@@ -111,7 +111,7 @@ class Virtqueue {
   bool Publish();
   // Whether it still wants one that Publish has said it wants and that was not raised.
   bool WantsInterrupt() const;
-  // It was raised.
+  // It was raised, or need not be any more.
   void Signalled() { signalled_ = published_; }
   bool event_idx() const { return event_idx_; }
   uint16_t shown() const { return published_; }

@@ -15,7 +15,17 @@ using Interrupt = LatencyTrace::Interrupt;
 
 }  // namespace
 
+const char* SignalStepName(SignalStep step) {
+  constexpr std::array<const char*, 5> kNames = {"took", "shown", "raised", "held", "consumed"};
+  return kNames[static_cast<size_t>(step)];
+}
+
+void QueueSignal::Record(SignalStep step, uint16_t index) {
+  parts_.records->Add() = {.ns = MonotonicNs(), .step = step, .index = index};
+}
+
 void QueueSignal::Shown(bool wanted, LatencyTrace* trace) {
+  if (parts_.records != nullptr) Record(SignalStep::kShown, parts_.queue.shown());
   if (wanted) return ShownForInterrupt(trace);
   FoundByDriver();
   if (trace != nullptr) trace->Finish(Interrupt::kSuppressed);
@@ -23,6 +33,7 @@ void QueueSignal::Shown(bool wanted, LatencyTrace* trace) {
 
 // It looks at the ring without an interrupt, or does so right now.
 void QueueSignal::FoundByDriver() {
+  if (parts_.records != nullptr) Record(SignalStep::kConsumed, parts_.queue.shown());
   if (held()) {
     // As after a look that found no wish: the index of the last decision does not fall so far
     // behind that it wraps.
@@ -61,6 +72,7 @@ void QueueSignal::Hold(int64_t now_ns, LatencyTrace* trace) {
   held_since_ns_ = now_ns;
   trace_ = trace;
   parts_.stats.held.Add();
+  if (parts_.records != nullptr) Record(SignalStep::kHeld, parts_.queue.shown());
   parts_.io_thread.Hold(*this);
 }
 
@@ -93,6 +105,7 @@ void QueueSignal::Forget() {
 
 void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
   parts_.stats.raised[static_cast<size_t>(reason)].Add();
+  if (parts_.records != nullptr) Record(SignalStep::kRaised, parts_.queue.shown());
   HandOver(now_ns);
   parts_.queue.Signalled();
   parts_.call.Signal();

@@ -22,6 +22,7 @@
 #include "devices/interrupt.h"
 #include "devices/latency_trace.h"
 #include "devices/signal_policy.h"
+#include "devices/signal_records.h"
 #include "devices/virtqueue.h"
 #include "poll/io_thread.h"
 
@@ -47,6 +48,7 @@ class QueueSignal final : private HeldSignal {
     const InterruptLine& call;
     IoThread& io_thread;
     SignalStats& stats;
+    SignalRecords* records = nullptr;  // null: none are wanted
   };
 
   explicit QueueSignal(const Parts& parts) : parts_(parts), handed_(parts.queue.position()) {}
@@ -56,6 +58,7 @@ class QueueSignal final : private HeldSignal {
 
   // Chains were taken.
   void Took(size_t count) {
+    if (parts_.records != nullptr) Record(SignalStep::kTook, parts_.queue.position());
     if (!parts_.io_thread.may_hold()) return;
     policy_.Took(static_cast<uint32_t>(count),
                  policy_.wants_time() ? MonotonicNs() : SignalPolicy::kNoTime);
@@ -90,6 +93,7 @@ class QueueSignal final : private HeldSignal {
   void FoundByDriver();
   void Raise(SignalReason reason, int64_t now_ns);
   void HandOver(int64_t now_ns);
+  void Record(SignalStep step, uint16_t index);
 
   const Parts parts_;
   SignalPolicy policy_;

@@ -65,6 +65,7 @@ class QueueWorker : public Source {
     VirtioEvents& events;
     Hook& idle_hook;                // queued at AtPublish when a stopped or leaving queue is idle
     LatencyTrace* trace = nullptr;  // that it begins with; null: no latencies are wanted
+    SignalRecords* signals = nullptr;  // null: none are wanted
   };
 
   QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t features)
@@ -72,7 +73,7 @@ class QueueWorker : public Source {
         parts_(parts),
         call_(*setup.call),
         queue_(parts.memory, RingLayout(setup, features)),
-        signal_({queue_, call_, parts.io_thread, parts.stats.signals}),
+        signal_({queue_, call_, parts.io_thread, parts.stats.signals, parts.signals}),
         trace_(parts.trace) {
     if (parts.trace != nullptr) parts.trace->Restart();
     ReportIfBroken();
@@ -84,7 +85,8 @@ class QueueWorker : public Source {
         parts_(parts),
         call_(before.call_),
         queue_(before.queue_),
-        signal_({queue_, call_, parts.io_thread, parts.stats.signals}, before.signal_),
+        signal_({queue_, call_, parts.io_thread, parts.stats.signals, parts.signals},
+                before.signal_),
         trace_(parts.trace) {}
 
   // Takes nothing more, shows the guest nothing more, and recalls what is under way.
@@ -121,6 +123,7 @@ class QueueWorker : public Source {
     signal_.Release();
     trace_ = trace;
   }
+  SignalExplanation ExplainSignals() const { return signal_.Explain(); }
   // Where the ring is: all that a queue has of its own once it is idle.
   uint16_t position() const { return queue_.position(); }
 

@@ -80,6 +80,7 @@ absl::Status DeviceQueues::Replace(const std::vector<GuestDevices::Function>& fu
       if (entry.traced != (device.trace(queue) != nullptr)) {
         (void)device.SetTrace(queue, entry.traced ? device.NewTrace(queue) : nullptr);
       }
+      if (entry.device->signals(queue) != nullptr) device.RecordSignals(queue);
     }
     entry.device = &device;
     entry.pci = (*next++)->pci.get();

@@ -40,6 +40,11 @@ Json SignalsJson(const SignalStatistics& signals) {
           {"dropped", signals.dropped}};
 }
 
+// 0 of none.
+double PerOne(uint64_t sum, uint64_t count) {
+  return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count);
+}
+
 }  // namespace
 
 Json QueueStatisticsJson(const QueueStatistics& queue) {
@@ -58,10 +63,9 @@ Json QueueStatisticsJson(const QueueStatistics& queue) {
                {"kicks_enabled", queue.kicks_on},
                {"kicks_disabled", queue.kicks_off},
                {"batches", queue.batches},
-               {"requests_per_batch", queue.batches == 0 ? 0
-                                                         : static_cast<double>(queue.requests()) /
-                                                               static_cast<double>(queue.batches)},
+               {"requests_per_batch", PerOne(queue.requests(), queue.batches)},
                {"interrupts", queue.interrupts},
+               {"requests_per_interrupt", PerOne(queue.requests(), queue.interrupts)},
                {"interrupts_suppressed", queue.interrupts_suppressed()},
                {"signals", SignalsJson(queue.signals)}};
   for (const LatencyHistogram& histogram : queue.latencies) {

@@ -1,4 +1,5 @@
-// Why a machine's I/O threads poll, doze or sleep: what the policy of each knows and would do now.
+// Why a machine's I/O threads poll, doze or sleep, and when they interrupt the guest: what the
+// policy of each knows and would do now.
 // All of it is a copy, made when it is asked for. Times are in nanoseconds.
 #pragma once
 
@@ -99,21 +100,35 @@ inline constexpr size_t kSignalReasons = 7;  // for which it is raised
 
 // What is known of the guest that has a queue. Times are 0 while they are unknown.
 struct SignalExplanation {
+  // A guest is *at hand* of requests that were completed, and that it was told of and has not
+  // replaced by new ones yet. While that is more than a share of all its requests, interrupts wait.
+  // Among these shares the best is chosen; 1: none ever waits; 0: while it has any.
   static constexpr size_t kRungs = 4;
-  static constexpr size_t kDepths = 10;
-  struct Lesson {
-    size_t rung = 0;
-    std::array<double, kRungs> rates{};
-  };
+  static constexpr std::array<double, kRungs> kShares = {1, 0.5, 0.25, 0};
 
-  double reaction_ns = 0;  // from being handed completions to the first new request
-  double silence_ns = 0;   // no interrupt is held for a guest that is silent for longer
+  // While it has from 2^i to 2^(i+1) - 1 requests, those beyond that for the last i.
+  struct Lesson {
+    size_t rung = 0;                     // in use: that of kShares[rung]
+    std::array<double, kRungs> rates{};  // requests per ns, as measured; 0: not known
+  };
+  static constexpr size_t kDepths = 10;
+
+  double reaction_ns = 0;  // the longest between two signs that it got on, lately
+  double silence_ns = 0;   // no interrupt is held for a guest that gives no sign for longer
   std::array<Lesson, kDepths> lessons;
+};
+
+struct QueueExplanation {
+  std::string device;  // its id
+  uint16_t queue = 0;
+  SignalExplanation signals;  // empty where interrupts are not held
 };
 
 struct IoThreadExplanation {
   std::string io_thread;
   PollExplanation poll;
+  // Those that it serves, but for devices of which a queue is just being moved.
+  std::vector<QueueExplanation> queues;
 };
 
 }  // namespace ringside

@@ -141,6 +141,10 @@ SignalReason SignalPolicy::Look(uint32_t under_way, int64_t since_ns, int64_t no
 }
 
 SignalExplanation SignalPolicy::Explain() const {
+  static_assert(
+      std::ranges::equal(kEighths, SignalExplanation::kShares,
+                         [](double eighths, double share) { return eighths == 8 * share; }),
+      "what is told is what is done");
   SignalExplanation explanation = {.reaction_ns = longest_gap_ns_,
                                    .silence_ns = kSilentGaps * longest_gap_ns_};
   for (size_t i = 0; i < kDepths; ++i) {

@@ -160,16 +160,13 @@ std::vector<TracedSignal> ReadSignals(const std::string& path) {
 TEST_F(PollCommandTest, ASignalTraceTellsWhatWasTakenShownAndRaised) {
   const ProcessResult run = Run({"--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--iothread",
                                  "signal=early", "--signal-trace", Path("signals")},
-                                "rw=randread qd=4 runtime=300ms");
+                                "rw=randread qd=4 wait=irq runtime=300ms");
   ASSERT_EQ(run.status, 0) << run.errors;
   std::map<std::string, int> events;
   std::map<std::string, uint16_t> index;
   int64_t last_ns = 0;
   for (const TracedSignal& signal : ReadSignals(Path("signals"))) {
-    if (signal.queue != "disk0.0") {
-      EXPECT_EQ(signal.queue, "rng.0");
-      continue;
-    }
+    ASSERT_EQ(signal.queue, "disk0.0") << "the guest uses no other";
     ++events[signal.event];
     EXPECT_GE(signal.ns, last_ns) << "in the order of their happening";
     last_ns = signal.ns;
@@ -181,9 +178,9 @@ TEST_F(PollCommandTest, ASignalTraceTellsWhatWasTakenShownAndRaised) {
       EXPECT_EQ(signal.index, index["shown"]);
     }
   }
-  EXPECT_GT(events["took"], 50);
-  EXPECT_GT(events["shown"], 50);
-  EXPECT_GT(events["raised"] + events["consumed"], 50);
+  EXPECT_GT(events["took"], 5);
+  EXPECT_GT(events["shown"], 5);
+  EXPECT_GT(events["raised"], 5);
   EXPECT_LE(std::accumulate(events.begin(), events.end(), 0,
                             [](int sum, const auto& each) { return sum + each.second; }),
             65536);

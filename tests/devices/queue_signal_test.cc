@@ -66,6 +66,22 @@ TEST(QueueSignalTest, IsRaisedForASilentGuest) {
   EXPECT_EQ(held.stats().dropped.Get(), 0u);
 }
 
+TEST(QueueSignalTest, WhatIsHeldAndThenRaisedIsOnRecord) {
+  HeldQueue held;
+  held.On([&] {
+    EXPECT_TRUE(held.LearnToHold());
+    held.signal().Release();
+    const std::vector<SignalRecord> newest = held.NewestSignals(3);
+    ASSERT_EQ(newest.size(), 3u);
+    EXPECT_EQ(newest[0].step, SignalStep::kShown);
+    EXPECT_EQ(newest[1].step, SignalStep::kHeld);
+    EXPECT_EQ(newest[2].step, SignalStep::kRaised);
+    for (const SignalRecord& each : newest) EXPECT_EQ(each.index, held.queue().shown());
+    EXPECT_LE(newest[0].ns, newest[1].ns);
+    EXPECT_LE(newest[1].ns, newest[2].ns);
+  });
+}
+
 TEST(QueueSignalTest, IsRaisedOnceTheGuestHasReplacedWhatItHad) {
   HeldQueue held;
   held.On([&] { EXPECT_TRUE(held.LearnToHold()); });

@@ -4,12 +4,14 @@
 // Threads: On, Sleeps and what is said to be any thread's; all else within On.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <gtest/gtest.h>
 #include <memory>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "devices/queue_signal.h"
@@ -33,7 +35,7 @@ class HeldQueue {
     On([this] {
       io_thread_->RequestBegins();  // lest it sleep since there is nothing to poll for
       queue_.emplace(*memory_, driver_.layout());
-      signal_.emplace(QueueSignal::Parts{*queue_, line_, *io_thread_, stats_});
+      signal_.emplace(QueueSignal::Parts{*queue_, line_, *io_thread_, stats_, &records_});
       driver_.EnableInterrupts();
     });
   }
@@ -53,6 +55,11 @@ class HeldQueue {
   const SignalStats& stats() const { return stats_; }
   uint64_t raised(SignalReason reason) const {
     return stats_.raised[static_cast<size_t>(reason)].Get();
+  }
+  // The newest `count`, oldest first.
+  std::vector<SignalRecord> NewestSignals(size_t count) const {
+    const std::vector<SignalRecord> all = records_.InOrder();
+    return {all.end() - static_cast<std::ptrdiff_t>(std::min(count, all.size())), all.end()};
   }
   // Whether the guest has been interrupted since this was last asked.
   bool Interrupted() {
@@ -137,6 +144,7 @@ class HeldQueue {
   std::atomic<uint8_t> isr_{0};
   InterruptLine line_{isr_, 1};
   SignalStats stats_;
+  SignalRecords records_{kSignalRecords};
   LatencyHistograms histograms_;
   std::unique_ptr<LatencyTrace> trace_;
   std::deque<DescriptorChain> taken_;

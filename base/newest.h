@@ -4,6 +4,7 @@
 // Threads: one that adds; who reads does so while nothing is added.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -22,6 +23,16 @@ class Newest {
     if (++next_ == ring_.size()) next_ = 0;
     ++added_;
     return record;
+  }
+
+  // Calls `function` with the last `count` of them, or all if there are fewer, the newest first.
+  template <typename Function>
+  void ForNewest(size_t count, Function function) {
+    count = std::min<uint64_t>({count, added_, ring_.size()});
+    for (size_t at = next_; count > 0; --count) {
+      at = (at == 0 ? ring_.size() : at) - 1;
+      function(ring_[at]);
+    }
   }
 
   // Oldest first.

@@ -8,8 +8,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/time.h"
 #include "base/printable.h"
+#include "command/signal_report.h"
 #include "poll/policy.h"
 #include "vmm/explanation_json.h"
 #include "vmm/poll_settings.h"
@@ -30,20 +30,12 @@ double TotalWeight(const std::vector<Bucket>& histogram) {
                          [](double sum, const Bucket& bucket) { return sum + bucket.weight; });
 }
 
-// Three digits of it.
-std::string Time(int64_t ns) {
-  if (ns == kWaitForever) return "ever";
-  absl::Duration unit = absl::Nanoseconds(1);
-  for (int64_t left = std::abs(ns); left >= 1000; left /= 10) unit *= 10;
-  return absl::FormatDuration(absl::Trunc(absl::Nanoseconds(ns), unit));
-}
-
 std::string PlanText(const WaitPlan& plan) {
   if (plan.spin_ns == kWaitForever) return "polls until something comes";
   if (plan.doze_ns == 0 && plan.spin_ns == 0) return "sleeps at once";
   std::vector<std::string> steps;
-  if (plan.doze_ns > 0) steps.push_back("dozes for " + Time(plan.doze_ns));
-  if (plan.spin_ns > 0) steps.push_back("polls for " + Time(plan.spin_ns));
+  if (plan.doze_ns > 0) steps.push_back("dozes for " + TimeText(plan.doze_ns));
+  if (plan.spin_ns > 0) steps.push_back("polls for " + TimeText(plan.spin_ns));
   steps.emplace_back("sleeps");
   return absl::StrJoin(steps, ", ");
 }
@@ -66,7 +58,7 @@ void AppendReasons(std::string& text, const WaitExplanation& waiting) {
 void AppendCandidates(std::string& text, const WaitExplanation& waiting) {
   for (const WaitExplanation::Candidate& candidate : waiting.candidates) {
     absl::StrAppendFormat(&text, "    %-8s would have cost %8s lately: %s\n", candidate.name,
-                          Time(std::llround(candidate.cost_ns)), PlanText(candidate.plan));
+                          TimeText(std::llround(candidate.cost_ns)), PlanText(candidate.plan));
   }
 }
 
@@ -110,15 +102,15 @@ void AppendHistogram(std::string& text, const WaitExplanation& waiting) {
   auto mark = marks.begin();
   const auto append_marks = [&](int64_t before_ns) {
     for (; mark != marks.end() && mark->at_ns <= before_ns; ++mark) {
-      absl::StrAppendFormat(&text, "    ------------------- %s: %s\n", Time(mark->at_ns),
+      absl::StrAppendFormat(&text, "    ------------------- %s: %s\n", TimeText(mark->at_ns),
                             mark->what);
     }
   };
   for (const Bucket& row : rows) {
     append_marks(row.from_ns);
     const auto width = static_cast<size_t>(std::ceil(row.weight / most * kBarWidth));
-    absl::StrAppendFormat(&text, "    %8s to %7s %5.1f%% |%s\n", Time(row.from_ns), Time(row.to_ns),
-                          100 * row.weight / total, std::string(width, '#'));
+    absl::StrAppendFormat(&text, "    %8s to %7s %5.1f%% |%s\n", TimeText(row.from_ns),
+                          TimeText(row.to_ns), 100 * row.weight / total, std::string(width, '#'));
   }
   append_marks(kWaitForever);
 }
@@ -128,8 +120,8 @@ void AppendWaiting(std::string& text, Waiting what, const WaitExplanation& waiti
   AppendReasons(text, waiting);
   AppendCandidates(text, waiting);
   if (waiting.regret_budget_ns > 0) {
-    absl::StrAppendFormat(&text, "    regret %s of %s\n", Time(waiting.regret_ns),
-                          Time(waiting.regret_budget_ns));
+    absl::StrAppendFormat(&text, "    regret %s of %s\n", TimeText(waiting.regret_ns),
+                          TimeText(waiting.regret_budget_ns));
   }
   AppendHistogram(text, waiting);
 }
@@ -142,7 +134,7 @@ void AppendThread(std::string& text, const IoThreadStatistics& thread,
     absl::StrAppendFormat(&text,
                           "  a sleep costs %s of CPU time, and %s until the thread runs (%s when a "
                           "guest kicks)\n",
-                          Time(cost.cpu_ns), Time(cost.wake_ns), Time(cost.kick_ns));
+                          TimeText(cost.cpu_ns), TimeText(cost.wake_ns), TimeText(cost.kick_ns));
   }
   absl::StrAppendFormat(
       &text, "  %d hits, %d misses, %d dozes (%d to their end), %d sleeps; preempted %d times\n",
@@ -151,11 +143,24 @@ void AppendThread(std::string& text, const IoThreadStatistics& thread,
   for (const Waiting what : kBothWaitings) AppendWaiting(text, what, explanation.of(what));
 }
 
-void AppendQueue(std::string& text, const ServedQueue& queue) {
+// Null: it is on its way to another thread.
+const QueueExplanation* FindQueue(const ServedQueue& queue,
+                                  const std::vector<QueueExplanation>& explanations) {
+  const auto found = std::ranges::find_if(explanations, [&](const QueueExplanation& each) {
+    return each.device == queue.device && each.queue == queue.index;
+  });
+  return found != explanations.end() ? &*found : nullptr;
+}
+
+void AppendQueue(std::string& text, const ServedQueue& queue,
+                 const std::vector<QueueExplanation>& explanations) {
   absl::StrAppendFormat(
       &text, "  queue %d of %s: %d requests in %d batches, %d kicks: %.1f%% found by polling\n",
       queue.index, Printable(queue.path), queue.counts.requests(), queue.counts.batches,
       queue.counts.kicks, 100 * ShareFoundByPolling(queue.counts));
+  text += SignalCountsText(queue.counts, "    ");
+  const QueueExplanation* const explanation = FindQueue(queue, explanations);
+  if (explanation != nullptr) text += SignalLessonsText(explanation->signals, "    ");
 }
 
 }  // namespace
@@ -167,7 +172,9 @@ std::string PollReportText(const MachineStatistics& statistics,
     const IoThreadExplanation* explanation = FindExplanation(thread.id, explanations);
     if (explanation == nullptr) continue;
     AppendThread(text, thread, explanation->poll);
-    for (const ServedQueue& queue : QueuesServedBy(thread.id, statistics)) AppendQueue(text, queue);
+    for (const ServedQueue& queue : QueuesServedBy(thread.id, statistics)) {
+      AppendQueue(text, queue, explanation->queues);
+    }
   }
   return text;
 }

@@ -1,5 +1,5 @@
-// Why the I/O threads of a run looked at their rings, dozed or slept: what `ringside run --explain`
-// prints.
+// Why the I/O threads of a run looked at their rings, dozed or slept, and when they interrupted the
+// guest: what `ringside run --explain` prints.
 #pragma once
 
 #include <string>

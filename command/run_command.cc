@@ -50,7 +50,7 @@ absl::Status CheckSerial(const SerialPort& serial, const MachineConfig& config,
       RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a disk", file));
     }
   }
-  for (const auto* trace : {&traces.latencies, &traces.waits}) {
+  for (const auto* trace : {&traces.latencies, &traces.waits, &traces.signals}) {
     if (*trace) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a trace", (*trace)->path()));
   }
   if (traces.events == nullptr) return absl::OkStatus();
@@ -157,6 +157,7 @@ absl::StatusOr<Guest> MakeGuest(MachineOptions options, const Surroundings& arou
     config.console.detach_key = kDetachKey;
   }
   RINGSIDE_ASSIGN_OR_RETURN(guest.machine, Machine::Create(config));
+  if (around.traces.signals) guest.machine->internals().RecordSignals();
   return guest;
 }
 
@@ -236,8 +237,7 @@ struct Results {
   uint64_t resident_at_start = 0;
   MachineStatistics statistics;
   std::vector<IoThreadExplanation> explanations;
-  std::vector<QueueLatencies> latencies;
-  std::vector<IoThreadWaits> waits;
+  Traced traced;
 };
 
 Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options,
@@ -249,8 +249,10 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options,
   results.first_run_ns = machine->first_run_ns();
   results.statistics = machine->Statistics();
   if (!options.explain.empty()) results.explanations = *machine->Explain();
-  results.latencies = *machine->Latencies();
-  results.waits = *machine->internals().Waits();
+  results.traced = {
+      .latencies = *machine->Latencies(), .waits = *machine->internals().Waits(), .signals = {}};
+  if (!options.signal_trace.empty())
+    results.traced.signals = *machine->internals().QueueSignalRecords();
   if (metrics != nullptr) metrics->End();
   return results;
 }
@@ -266,7 +268,7 @@ bool Report(const Results& results, const RunOptions& options, const TraceFiles&
   if (!options.explain.empty()) {
     PrintExplanations(results.statistics, results.explanations, options.explain);
   }
-  const bool traced = WriteTraces(results.latencies, results.waits, traces, log);
+  const bool traced = WriteTraces(results.traced, traces, log);
   errors.Flush();
   return traced;
 }

@@ -110,6 +110,7 @@ absl::Status CompleteOptions(const RunOptions& options, MachineOptions& machine)
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));
   RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("trace-latency", options.trace_latency, machine.machine));
   RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("poll-trace", options.poll_trace, machine.machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("signal-trace", options.signal_trace, machine.machine));
   RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("explain", options.explain, machine.machine));
   Trace(options, machine.machine);
   return absl::OkStatus();

@@ -55,7 +55,7 @@ void AddOwnOption(CLI::App& run, RunOptions& options, const RunOption& option) {
 }  // namespace
 
 std::span<const RunOption> OwnRunOptions() {
-  static const std::array<RunOption, 11> kOptions = {{
+  static const std::array<RunOption, 12> kOptions = {{
       {.name = "config",
        .placeholder = "FILE",
        .doc = "read the machine's options from this JSON file; those given here override them, "
@@ -79,7 +79,9 @@ std::span<const RunOption> OwnRunOptions() {
       {.name = "explain",
        .placeholder = "[FORMAT]",
        .choices = {"text", "json"},
-       .doc = "print at the end why each --iothread polled, dozed or slept: text or json",
+       .doc =
+           "print at the end why each --iothread polled, dozed or slept, and when it interrupted "
+           "the guest: text or json",
        .text = &RunOptions::explain},
       {.name = "trace-latency",
        .placeholder = "FILE",
@@ -91,6 +93,11 @@ std::span<const RunOption> OwnRunOptions() {
        .doc = "write the newest 262144 waits of each --iothread at the end; with poll=always they "
               "are exact, other policies estimate those that were slept",
        .text = &RunOptions::poll_trace},
+      {.name = "signal-trace",
+       .placeholder = "FILE",
+       .doc = "write at the end the newest 65536 events of each queue that have to do with its "
+              "interrupts: requests taken, completions shown, interrupts held and raised",
+       .text = &RunOptions::signal_trace},
       {.name = "metrics",
        .placeholder = "FILE",
        .doc = "write metrics for Prometheus into this file, as node_exporter's textfile collector "

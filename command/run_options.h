@@ -22,6 +22,7 @@ struct RunOptions {
   std::string explain;           // empty, text or json
   std::string trace_latency;     // a file; empty: no trace
   std::string poll_trace;        // likewise
+  std::string signal_trace;      // likewise
   std::string events;            // likewise
   std::string metrics;           // a file; empty: none
   std::string metrics_interval;  // empty: kMetricsInterval

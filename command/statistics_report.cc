@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
 #include "base/size.h"
+#include "command/signal_report.h"
 #include "vmm/poll_settings.h"
 #include "vmm/statistics_json.h"
 
@@ -18,6 +19,8 @@ void AppendQueue(std::string& table, const std::string& name, const QueueStatist
       queue.io_thread, queue.reads, queue.writes, queue.flushes, queue.discards, queue.others,
       FormatSize(queue.bytes_read), FormatSize(queue.bytes_written), queue.errors, queue.kicks,
       queue.kicks_suppressed(), queue.interrupts, queue.interrupts_suppressed());
+  // What the row has no room for; without any hold it says it all.
+  if (queue.signals.held > 0) table += SignalCountsText(queue, "    ");
 }
 
 // As it is written on the command line.

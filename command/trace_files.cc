@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "command/latency_file.h"
+#include "command/signal_file.h"
 #include "command/wait_file.h"
 
 namespace ringside {
@@ -20,12 +21,13 @@ absl::StatusOr<TraceFiles> OpenTraces(const RunOptions& options, const Logger& l
   if (!options.poll_trace.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(files.waits, TraceFile::Open(kWaitFile, options.poll_trace));
   }
+  if (!options.signal_trace.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(files.signals, TraceFile::Open(kSignalFile, options.signal_trace));
+  }
   return files;
 }
 
-bool WriteTraces(const std::vector<QueueLatencies>& latencies,
-                 const std::vector<IoThreadWaits>& waits, const TraceFiles& files,
-                 const Logger& log) {
+bool WriteTraces(const Traced& traced, const TraceFiles& files, const Logger& log) {
   bool written = true;
   const auto write = [&](const TraceFile& file, const std::function<void(std::ostream&)>& fill) {
     const absl::Status status = file.Write(fill);
@@ -33,9 +35,14 @@ bool WriteTraces(const std::vector<QueueLatencies>& latencies,
     written &= status.ok();
   };
   if (files.latencies) {
-    write(*files.latencies, [&](std::ostream& file) { WriteLatencies(latencies, file); });
+    write(*files.latencies, [&](std::ostream& file) { WriteLatencies(traced.latencies, file); });
   }
-  if (files.waits) write(*files.waits, [&](std::ostream& file) { WriteWaits(waits, file); });
+  if (files.waits) {
+    write(*files.waits, [&](std::ostream& file) { WriteWaits(traced.waits, file); });
+  }
+  if (files.signals) {
+    write(*files.signals, [&](std::ostream& file) { WriteSignals(traced.signals, file); });
+  }
   return written;
 }
 

@@ -14,7 +14,7 @@ void AnsweringQueue::ServeAll(Observer observer) {
   for (; answered < queue().size() && moved < kTurnBytes; ++answered) {
     observer.Seen();
     DescriptorChain chain;
-    if (queue().Take(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) break;
+    if (TakeChains(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) break;
     const uint64_t read = TotalLength(buffers_.readable());
     const uint32_t written = Serve(buffers_);
     if (queue().error() != nullptr) break;

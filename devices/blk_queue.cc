@@ -62,7 +62,7 @@ void BlkQueue::TakeAll(Observer observer) {
   for (size_t budget = queue().size(); budget > 0; budget -= count) {
     // After a full batch there may be more of what that look at the available index showed.
     if (count < kBatch) observer.Seen();
-    count = queue().Take(std::span(batch).first(std::min(budget, kBatch)));
+    count = TakeChains(std::span(batch).first(std::min(budget, kBatch)));
     for (size_t i = 0; i < count && queue().error() == nullptr; ++i) {
       Take(std::move(batch[i]), observer);
     }
@@ -139,6 +139,11 @@ inline void BlkQueue::Free(Slot& slot) {
 void BlkQueue::Complete(Slot& slot) {
   Ends();
   if (closing() && (stopped() || slot.result == -ECANCELED)) return CompleteLast(slot);
+  if (slot.op == BlockOp::kFlush) {
+    signal().Hurry();
+  } else if (!slot.segments.empty()) {
+    signal().Completed(slot.segments.front().host);
+  }
   Free(slot);
   BlkStatus status = BlkStatus::kOk;
   if (slot.result != 0) {

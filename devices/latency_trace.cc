@@ -1,6 +1,7 @@
 #include "devices/latency_trace.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ringside {
 
@@ -26,6 +27,7 @@ LatencyTrace::LatencyTrace(uint16_t queue_size, LatencyHistograms& histograms, s
 void LatencyTrace::Restart() {
   to_submit_.Empty([](uint16_t) {});
   to_publish_.Empty([](uint16_t) {});
+  held_ = 0;
 }
 
 void LatencyTrace::HandOver() {
@@ -33,7 +35,14 @@ void LatencyTrace::HandOver() {
   to_submit_.Empty([&](uint16_t head) { under_way_[head].At(LatencyPoint::kSubmitted) = now; });
 }
 
+void LatencyTrace::HeldIsRaised() {
+  const uint64_t now = ReadTsc();
+  records_.ForNewest(std::exchange(held_, 0),
+                     [now](Ticks& record) { record.At(LatencyPoint::kInterrupt) = now; });
+}
+
 void LatencyTrace::Finish(Interrupt interrupt) {
+  if (interrupt != Interrupt::kHeld) held_ = 0;
   const uint64_t raised = interrupt == Interrupt::kRaised ? ReadTsc() : 0;
   rate_.Refresh(published_);
   to_publish_.Empty([&](uint16_t head) {
@@ -43,6 +52,7 @@ void LatencyTrace::Finish(Interrupt interrupt) {
     record = request;
     record.At(LatencyPoint::kPublished) = published_;
     record.At(LatencyPoint::kInterrupt) = raised;
+    if (interrupt == Interrupt::kHeld) ++held_;
     const uint64_t seen = request.At(LatencyPoint::kSeen);
     // A host without an invariant counter may have one that goes back.
     histograms_.Add(request.kind, published_ > seen ? rate_.NsOf(published_ - seen) : 0);

@@ -83,8 +83,13 @@ class LatencyTrace {
   // them: until then a head stands for its request. Where a driver breaks the rules and uses one
   // again before it was told that it may (section 2.7.13), only the later request has a record.
   void Published() { published_ = ReadTsc(); }
-  enum class Interrupt { kRaised, kSuppressed };
+  enum class Interrupt { kRaised, kSuppressed, kHeld };
   void Finish(Interrupt interrupt);
+  // The interrupt was raised for all batches that were finished as held since the last that was
+  // not.
+  void HeldIsRaised();
+  // Or never will be.
+  void HeldIsDropped() { held_ = 0; }
 
   class Snapshot;
   // Into the memory that the snapshot has already: nothing is allocated. Some 100 us for a full
@@ -141,6 +146,7 @@ class LatencyTrace {
   HeadList to_submit_;
   HeadList to_publish_;
   Newest<Ticks> records_;
+  size_t held_ = 0;  // the newest of them whose interrupt is to come
   HookTo<LatencyTrace, &LatencyTrace::HandOver> hand_over_hook_{*this};
 };
 

@@ -178,7 +178,7 @@ bool OwnDevice::Worker::Pop(Request& request) {
   LatencyTrace* const trace = this->trace();
   if (trace != nullptr) trace->Seen();
   DescriptorChain chain;
-  if (queue().Take(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) {
+  if (TakeChains(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) {
     // What was taken in good order is the driver's, also before a chain that was not.
     if (queue().error() != nullptr && std::exchange(answered_, false)) Show();
     ReportIfBroken();

@@ -23,7 +23,8 @@ QueueWorker::Parts QueueLife::PartsOn(IoThread& io_thread) {
           .stats = shared_.stats,
           .events = *events_,
           .idle_hook = idle_hook_,
-          .trace = trace_.get()};
+          .trace = trace_.get(),
+          .signals = signals_.get()};
 }
 
 // Up and down.
@@ -52,6 +53,7 @@ void QueueLife::StartHere() {
 }
 
 void QueueLife::SetWorker(std::unique_ptr<QueueWorker> worker) {
+  if (worker_ != nullptr) explained_ = worker_->ExplainSignals();
   worker_ = std::move(worker);
   const MutexLock lock(mutex_);
   worker_on_ = worker_ != nullptr ? &worker_->io_thread() : nullptr;
@@ -205,6 +207,10 @@ std::unique_ptr<LatencyTrace> QueueLife::SetTrace(std::unique_ptr<LatencyTrace> 
   trace_.swap(trace);
   if (worker_ != nullptr) worker_->SetTrace(trace_.get());
   return trace;
+}
+
+SignalExplanation QueueLife::ExplainSignals() const {
+  return worker_ != nullptr ? worker_->ExplainSignals() : explained_;
 }
 
 void QueueLife::MoveTo(IoThread& to, MoveDone done) {

@@ -84,6 +84,14 @@ class QueueLife {
   // Likewise on that thread, or of a queue that is down.
   const LatencyTrace* trace() const { return trace_.get(); }
 
+  // Likewise: when its interrupts were raised, and why. Of one that is down, as it was before.
+  SignalExplanation ExplainSignals() const;
+  // Of a queue that is down and not moving: has what has to do with interrupts recorded for the
+  // rest of its life.
+  void RecordSignals() { signals_ = std::make_unique<SignalRecords>(kSignalRecords); }
+  // As trace().
+  const SignalRecords* signals() const { return signals_.get(); }
+
   // Brings the queue to rest, or keeps one that is down from being served. What is in flight is
   // waited for, however long it takes.
   void Pause();
@@ -151,11 +159,13 @@ class QueueLife {
   uint64_t features_ = 0;
   QueueSetup setup_;
   VirtioEvents* events_ = nullptr;
-  std::unique_ptr<LatencyTrace> trace_;  // null: no latencies are wanted
-  std::unique_ptr<QueueWorker> worker_;  // null: down, or could not come up
-  bool stopped_ = false;                 // StopHere has run, and it is not down yet
-  bool has_left_ = false;                // Leave has run, and Arrive has not
-  absl::Status refused_;                 // why it goes back to where it was
+  std::unique_ptr<LatencyTrace> trace_;     // null: no latencies are wanted
+  std::unique_ptr<SignalRecords> signals_;  // null: none are wanted
+  SignalExplanation explained_;             // of the worker before
+  std::unique_ptr<QueueWorker> worker_;     // null: down, or could not come up
+  bool stopped_ = false;                    // StopHere has run, and it is not down yet
+  bool has_left_ = false;                   // Leave has run, and Arrive has not
+  absl::Status refused_;                    // why it goes back to where it was
 
   TaskTo<QueueLife, &QueueLife::StartHere> start_{*this};
   TaskTo<QueueLife, &QueueLife::StopHere> stop_{*this};

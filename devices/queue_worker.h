@@ -9,6 +9,7 @@
 
 #include "base/counter.h"
 #include "devices/latency_trace.h"
+#include "devices/queue_signal.h"
 #include "devices/virtio_device.h"
 #include "devices/virtqueue.h"
 #include "poll/io_thread.h"
@@ -20,9 +21,9 @@ namespace ringside {
 struct QueueStats {
   Counter reads, writes, flushes, discards, others;  // requests taken, by kind
   Counter bytes_read, bytes_written;
-  Counter errors;               // requests answered with an error
-  Counter batches;              // publications of the used ring
-  Counter interrupts;           // publications that signalled; the others the driver did not want
+  Counter errors;   // requests answered with an error
+  Counter batches;  // publications of the used ring
+  SignalStats signals;
   Counter in_flight;            // no count: requests the device's backend has now
   Counter kicks_on, kicks_off;  // how often the driver was asked to kick, and not to
   LatencyHistograms latencies;  // of requests that were traced
@@ -64,6 +65,7 @@ class QueueWorker : public Source {
     VirtioEvents& events;
     Hook& idle_hook;                // queued at AtPublish when a stopped or leaving queue is idle
     LatencyTrace* trace = nullptr;  // that it begins with; null: no latencies are wanted
+    SignalRecords* signals = nullptr;  // null: none are wanted
   };
 
   QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t features)
@@ -71,6 +73,7 @@ class QueueWorker : public Source {
         parts_(parts),
         call_(*setup.call),
         queue_(parts.memory, RingLayout(setup, features)),
+        signal_({queue_, call_, parts.io_thread, parts.stats.signals, parts.signals}),
         trace_(parts.trace) {
     if (parts.trace != nullptr) parts.trace->Restart();
     ReportIfBroken();
@@ -82,11 +85,14 @@ class QueueWorker : public Source {
         parts_(parts),
         call_(before.call_),
         queue_(before.queue_),
+        signal_({queue_, call_, parts.io_thread, parts.stats.signals, parts.signals},
+                before.signal_),
         trace_(parts.trace) {}
 
   // Takes nothing more, shows the guest nothing more, and recalls what is under way.
   void Stop() {
     stopped_ = closing_ = true;
+    signal_.Drop();
     Recall();
     Forget();
   }
@@ -94,6 +100,7 @@ class QueueWorker : public Source {
   // what completes, and asks for kicks. The idle hook is queued with the last completion.
   void Leave() {
     leaving_ = closing_ = true;
+    signal_.Release();
     Recall();
     queue_.EnableNotify();  // as whoever it is attached to next expects
   }
@@ -101,6 +108,7 @@ class QueueWorker : public Source {
   // its end and is shown; the idle hook is queued with the last completion.
   void Drain() {
     leaving_ = true;
+    signal_.Release();
     Drains();
     queue_.EnableNotify();
   }
@@ -111,7 +119,11 @@ class QueueWorker : public Source {
   bool idle() const { return parts_.stats.in_flight.Get() == 0; }
   IoThread& io_thread() const { return parts_.io_thread; }
   // Between the steps of a turn. A hook of the trace before may still be queued for this turn.
-  void SetTrace(LatencyTrace* trace) { trace_ = trace; }
+  void SetTrace(LatencyTrace* trace) {
+    signal_.Release();
+    trace_ = trace;
+  }
+  SignalExplanation ExplainSignals() const { return signal_.Explain(); }
   // Where the ring is: all that a queue has of its own once it is idle.
   uint16_t position() const { return queue_.position(); }
 
@@ -169,17 +181,18 @@ class QueueWorker : public Source {
   // Shows the driver what was answered, and signals if it wants that.
   void Show() {
     parts_.stats.batches.Add();
+    if (leaving_) signal_.Hurry();
     const bool interrupt = queue_.Publish();
     if (trace_ != nullptr) trace_->Published();
-    if (interrupt) {
-      parts_.stats.interrupts.Add();
-      call_.Signal();
-    }
-    using Interrupt = LatencyTrace::Interrupt;
-    if (trace_ != nullptr) {
-      trace_->Finish(interrupt ? Interrupt::kRaised : Interrupt::kSuppressed);
-    }
+    signal_.Shown(interrupt, trace_);
   }
+  // As Virtqueue::Take.
+  size_t TakeChains(std::span<DescriptorChain> chains) {
+    const size_t count = queue_.Take(chains);
+    if (count > 0) signal_.Took(count);
+    return count;
+  }
+  QueueSignal& signal() { return signal_; }
   // Once: a broken queue has no work, so nobody comes here again.
   void ReportIfBroken() {
     if (queue_.error() != nullptr) parts_.events.NeedsReset(queue_.error());
@@ -196,6 +209,7 @@ class QueueWorker : public Source {
   const Parts parts_;
   const InterruptLine& call_;
   Virtqueue queue_;
+  QueueSignal signal_;
   LatencyTrace* trace_;  // null: no latencies are wanted
   HookTo<QueueWorker, &QueueWorker::Publish> publish_hook_{*this};
   bool stopped_ = false;

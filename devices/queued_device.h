@@ -53,6 +53,13 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
   // thread, or while the device is reset.
   const LatencyTrace* trace(uint16_t queue) const { return queues_[queue]->trace(); }
 
+  // Likewise; see QueueLife.
+  SignalExplanation ExplainSignals(uint16_t queue) const {
+    return queues_[queue]->ExplainSignals();
+  }
+  void RecordSignals(uint16_t queue) { queues_[queue]->RecordSignals(); }
+  const SignalRecords* signals(uint16_t queue) const { return queues_[queue]->signals(); }
+
   uint16_t queue_count() const final { return static_cast<uint16_t>(queues_.size()); }
   uint16_t max_queue_size(uint16_t) const final { return queue_size_; }
   void Activate(uint64_t features, std::span<const QueueSetup> queues, VirtioEvents& events) final;

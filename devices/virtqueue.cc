@@ -62,6 +62,7 @@ Virtqueue::Virtqueue(const GuestMemory& memory, const Layout& layout)
       next_available_(layout.next),
       next_used_(layout.next),
       published_(layout.next),
+      signalled_(layout.next),
       event_moved_at_(layout.next) {
   if (size_ == 0 || size_ > kMaxSize || !std::has_single_bit(size_)) {
     Break("the queue size is not a power of two up to 1024");
@@ -199,8 +200,8 @@ void Virtqueue::Return(DescriptorChain chain, uint32_t written) {
 }
 
 bool Virtqueue::Publish() {
-  const uint16_t old_index = std::exchange(published_, next_used_);
-  if (old_index == next_used_) return false;
+  if (published_ == next_used_) return false;
+  published_ = next_used_;
   memory_.ShownToGuest();
   // Release: the driver sees the elements and the data before the index; pairs with its barrier
   // after reading the index (section 2.7.14).
@@ -209,15 +210,24 @@ bool Virtqueue::Publish() {
   // used_event, or of the flag, and its second look at our index. Either we see that it wants an
   // interrupt, or it sees our index.
   std::atomic_thread_fence(std::memory_order_seq_cst);
+  const bool wanted = WantsInterrupt();
+  if (!wanted) signalled_ = published_;
+  return wanted;
+}
+
+bool Virtqueue::WantsInterrupt() const {
   if (!event_idx_) {
     const uint16_t flags = Shared16(available_).load(std::memory_order_relaxed);
     return (flags & kAvailNoInterrupt) == 0;
   }
-  const uint16_t used_event =
-      Shared16(available_ + kRingOffset + kAvailEntrySize * size_).load(std::memory_order_relaxed);
-  // Whether the index has just passed the event (section 2.7.7.2).
-  return static_cast<uint16_t>(next_used_ - used_event - 1) <
-         static_cast<uint16_t>(next_used_ - old_index);
+  // Whether the index has passed the event since the last signal (section 2.7.7.2).
+  return static_cast<uint16_t>(published_ - UsedEvent() - 1) <
+         static_cast<uint16_t>(published_ - signalled_);
+}
+
+uint16_t Virtqueue::UsedEvent() const {
+  return Shared16(available_ + kRingOffset + kAvailEntrySize * size_)
+      .load(std::memory_order_relaxed);
 }
 
 void Virtqueue::SetAvailEvent(uint16_t index) {

@@ -109,6 +109,14 @@ class Virtqueue {
   void Return(DescriptorChain chain, uint32_t written);
   // Shows the guest what was returned. True: it wants an interrupt for that.
   bool Publish();
+  // Whether it still wants one that Publish has said it wants and that was not raised.
+  bool WantsInterrupt() const;
+  // It was raised, or need not be any more.
+  void Signalled() { signalled_ = published_; }
+  bool event_idx() const { return event_idx_; }
+  uint16_t shown() const { return published_; }
+  // The guest has consumed what is before it, where it has asked to be told of what comes next.
+  uint16_t UsedEvent() const;
 
   // Whether the guest is to kick. After EnableNotify: a fence and HasWork before anyone relies on a
   // kick (section 2.7.13.4.1). Stores only.
@@ -137,6 +145,7 @@ class Virtqueue {
   uint16_t next_available_;  // the next to take
   uint16_t next_used_;       // the next to return
   uint16_t published_;       // what the guest sees
+  uint16_t signalled_;       // published_ when it was last told, or wanted not to be
   uint16_t event_moved_at_;  // next_available_ when avail_event was last moved far away
   bool notify_on_ = true;
   uint32_t in_flight_ = 0;

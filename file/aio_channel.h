@@ -37,12 +37,14 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
   // The completions.
   class Completions final : public Source {
    public:
-    Completions(AioChannel& channel, int wake_fd) : Source(wake_fd), channel_(channel) {}
+    Completions(AioChannel& channel, int wake_fd)
+        : Source(wake_fd, Watching::kWhileWanted), channel_(channel) {}
     bool HasWork() override { return channel_.HasCompletions(); }
     void Run() override { channel_.Reap(); }
-    // The kernel signals every completion: what is in flight can no longer be told otherwise.
-    void EnableNotify() override {}
-    void DisableNotify() override {}
+    // The kernel signals every completion: what is in flight can no longer be told otherwise. So
+    // the thread stops listening instead.
+    void EnableNotify() override { channel_.io_thread().Want(*this, true); }
+    void DisableNotify() override { channel_.io_thread().Want(*this, false); }
 
    private:
     AioChannel& channel_;

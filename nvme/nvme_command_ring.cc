@@ -22,11 +22,10 @@ absl::StatusOr<std::unique_ptr<NvmeCommandRing>> NvmeCommandRing::Create(int fil
 
 absl::Status NvmeCommandRing::SetUp(int file, int eventfd, unsigned entries) {
   io_uring_params params = {};
-  // DEFER_TASKRUN: a completion interrupts nobody: it sets a flag in memory, which a look sees, and
-  // writes the eventfd if that is wanted; the next call, mostly that which submits, brings all
-  // there are. See also poll/uring.cc.
+  // COOP_TASKRUN: a completion sets a flag in memory, which a look sees, and is processed when this
+  // thread is in the kernel for anything, as for the device's interrupt. See also poll/uring.cc.
   params.flags = IORING_SETUP_SQE128 | IORING_SETUP_CQE32 | IORING_SETUP_SINGLE_ISSUER |
-                 IORING_SETUP_DEFER_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL |
+                 IORING_SETUP_COOP_TASKRUN | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL |
                  IORING_SETUP_R_DISABLED;
   int error = io_uring_queue_init_params(entries, &ring_, &params);
   if (error < 0) return UringSetUpError(-error);
@@ -54,13 +53,14 @@ NvmeCommandRing::~NvmeCommandRing() {
   if (set_up_) io_uring_queue_exit(&ring_);
 }
 
-void NvmeCommandRing::Push(uint32_t operation, const nvme_uring_cmd& command, uint64_t data) {
-  // There is one: as many as commands in flight.
+bool NvmeCommandRing::Push(uint32_t operation, const nvme_uring_cmd& command, uint64_t data) {
   io_uring_sqe* entry = io_uring_get_sqe(&ring_);
+  if (entry == nullptr) return false;
   io_uring_prep_rw(IORING_OP_URING_CMD, entry, kFile, nullptr, 0, operation);  // cmd_op is in off
   entry->flags = IOSQE_FIXED_FILE;
   entry->user_data = data;
   std::memcpy(entry->cmd, &command, sizeof command);
+  return true;
 }
 
 void NvmeCommandRing::CancelAll() {

@@ -1,5 +1,5 @@
 // An io_uring for NVMe commands: its entries are of 128 and 32 bytes, which commands need and which
-// are settled when a ring is made, so it stands beside the I/O thread's own.
+// are settled when a ring is made, so it stands beside an I/O thread's own that has others.
 //
 // Threads: everything on the thread that created it. Ownership: the file and the eventfd outlive
 // it. Errors: what the user can mend is FailedPrecondition. Spec: io_uring_setup(2),
@@ -27,12 +27,9 @@ class NvmeCommandRing {
   NvmeCommandRing& operator=(const NvmeCommandRing&) = delete;
 
   // `operation`: NVME_URING_CMD_IO, or NVME_URING_CMD_IO_VEC, whose vectors stay until it has
-  // completed. It starts with the next Submit.
-  void Push(uint32_t operation, const nvme_uring_cmd& command, uint64_t data);
-  // Takes back what was pushed and the kernel has not taken yet, calling withdrawn(data) for each.
-  template <typename Withdrawn>
-  void Withdraw(Withdrawn withdrawn);
-  // Asks for the end of all that is under way, with the next Submit, once nothing else is pushed.
+  // completed. It starts with the next Enter. False: the kernel has taken none of those before.
+  bool Push(uint32_t operation, const nvme_uring_cmd& command, uint64_t data);
+  // Asks for the end of all that is under way, with the next Enter, once nothing else is pushed.
   // Completes itself, as kCancelling.
   void CancelAll();
   static constexpr uint64_t kCancelling = 0;
@@ -61,19 +58,6 @@ class NvmeCommandRing {
   io_uring ring_ = {};
   bool set_up_ = false;
 };
-
-template <typename Withdrawn>
-void NvmeCommandRing::Withdraw(Withdrawn withdrawn) {
-  io_uring_sq& queue = ring_.sq;
-  // The kernel reads the tail in calls of this thread only (no SQPOLL), so it may go back.
-  const unsigned head = *queue.khead;
-  for (unsigned tail = queue.sqe_tail; tail != head; --tail) {
-    const unsigned last = (tail - 1) & queue.ring_mask;
-    withdrawn(queue.sqes[last << 1].user_data);  // entries are twice as large as an io_uring_sqe
-  }
-  queue.sqe_head = queue.sqe_tail = head;
-  *queue.ktail = head;
-}
 
 template <typename Complete>
 void NvmeCommandRing::Reap(Counter& enters, Complete complete) {

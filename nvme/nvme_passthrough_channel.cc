@@ -18,17 +18,17 @@ absl::StatusOr<std::unique_ptr<NvmePassthroughChannel>> NvmePassthroughChannel::
   std::unique_ptr<NvmePassthroughChannel> channel(
       new NvmePassthroughChannel(parts, *std::move(wake)));
   RINGSIDE_RETURN_IF_ERROR(channel->MakeBounce());
-  RINGSIDE_ASSIGN_OR_RETURN(channel->ring_,
-                            NvmeCommandRing::Create(parts.file, channel->wake_.fd(), kSlots));
-  RINGSIDE_RETURN_IF_ERROR(parts.io_thread.Attach(channel->completions_, Phase::kComplete));
+  RINGSIDE_RETURN_IF_ERROR(channel->Connect());
   return channel;
 }
 
 NvmePassthroughChannel::NvmePassthroughChannel(const Parts& parts, EventFd wake)
     : NvmeRequests(parts.io_thread, parts.ns, parts.counters),
       limits_(parts.limits),
+      file_(parts.file),
       wake_(std::move(wake)) {
   for (Slot& slot : slots_) {
+    slot.channel = this;
     slot.command.nsid = ns_.id;
     AddSlot(slot);
   }
@@ -42,7 +42,19 @@ absl::Status NvmePassthroughChannel::MakeBounce() {
   return absl::OkStatus();
 }
 
+absl::Status NvmePassthroughChannel::Connect() {
+  Uring* const threads = io_thread_.uring();
+  if (threads != nullptr && threads->takes_commands()) {
+    RINGSIDE_ASSIGN_OR_RETURN(registered_file_, threads->RegisterFile(file_));
+    shared_ring_ = threads;
+    return absl::OkStatus();
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(ring_, NvmeCommandRing::Create(file_, wake_.fd(), kSlots));
+  return io_thread_.Attach(completions_, Phase::kComplete);
+}
+
 NvmePassthroughChannel::~NvmePassthroughChannel() {
+  if (shared_ring_ != nullptr) shared_ring_->UnregisterFile(registered_file_);
   io_thread_.Detach(completions_);  // does nothing if it never was attached
   counters_.taken.store(false, std::memory_order_release);
 }
@@ -147,34 +159,51 @@ void NvmePassthroughChannel::SetData(Slot& slot, const void* address, uint32_t b
 void NvmePassthroughChannel::Send(Slot& slot) {
   ++slot.sends;
   counters_.commands.Add();
-  ring_->Push(slot.operation, slot.command, reinterpret_cast<uint64_t>(&slot));
+  to_send_.Push(slot);
   io_thread_.AtHandOver(hand_over_hook_);
 }
 
 void NvmePassthroughChannel::Cancel() {
   if (failed_) return;
   FailWaiting(-ECANCELED);
-  // What the kernel does not have yet it never gets.
-  ring_->Withdraw([this](uint64_t data) {
-    Slot& slot = *reinterpret_cast<Slot*>(data);
-    slot.next_free = std::exchange(withdrawn_, &slot);
-  });
-  ring_->CancelAll();
+  // What no ring has yet none ever gets.
+  to_send_.TakeEach([this](Slot& slot) { withdrawn_.Push(slot); });
+  if (shared_ring_ != nullptr) {
+    shared_ring_->CancelFile(registered_file_);
+  } else {
+    ring_->CancelAll();
+  }
   io_thread_.AtHandOver(hand_over_hook_);
   io_thread_.AtPublish(withdrawn_hook_);
 }
 
 void NvmePassthroughChannel::FinishWithdrawn() {
-  while (withdrawn_ != nullptr) {
-    Slot& slot = *withdrawn_;
-    withdrawn_ = slot.next_free;
-    Complete(slot, -ECANCELED);
-  }
+  withdrawn_.TakeEach([this](Slot& slot) { Complete(slot, -ECANCELED); });
 }
 
+// What there is no room for is tried again in the next turn.
 void NvmePassthroughChannel::PassOn() {
-  // What the kernel has no room for is tried again in the next turn.
-  if (!ring_->Enter(counters_.enters)) io_thread_.AtHandOver(hand_over_hook_);
+  while (!to_send_.empty()) {
+    Slot& slot = *to_send_.front();
+    if (!Push(slot)) break;
+    to_send_.Pop();
+  }
+  const bool passed_on = shared_ring_ != nullptr || ring_->Enter(counters_.enters);
+  if (!to_send_.empty() || !passed_on) io_thread_.AtHandOver(hand_over_hook_);
+}
+
+bool NvmePassthroughChannel::Push(Slot& slot) {
+  if (shared_ring_ != nullptr) [[likely]] {
+    return shared_ring_->PushCommand(registered_file_, slot.operation,
+                                     std::as_bytes(std::span(&slot.command, 1)), slot);
+  }
+  return ring_->Push(slot.operation, slot.command, reinterpret_cast<uint64_t>(&slot));
+}
+
+void NvmePassthroughSlot::Complete(int32_t result) {
+  channel->Complete(*this, result);
+  if (channel->must_wait_) [[unlikely]]
+    channel->GoOn();
 }
 
 void NvmePassthroughChannel::Reap() {

@@ -1,6 +1,10 @@
 // A namespace at work on its I/O thread through the kernel's driver: requests become commands on a
 // ring, completions their results.
 //
+// The ring is the I/O thread's, if that takes commands: then they go with the thread's next call,
+// which mostly is the one that sleeps. Otherwise the channel has one of its own, whose completions
+// are a source.
+//
 // Their way is NvmeRequests'. Time-outs, aborts and resets are the kernel driver's: it answers
 // every command.
 //
@@ -12,6 +16,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
+#include "block/fifo.h"
 #include "nvme/nvme_command_ring.h"
 #include "nvme/nvme_requests.h"
 #include "nvme/nvme_vectors.h"
@@ -20,16 +25,21 @@ namespace ringside {
 
 struct NvmePassthroughCounters : ChannelCounters {
   Named commands{*this, "commands"};  // sent, resent ones too
-  Named enters{*this, "enters"};      // io_uring_enter calls of its rings
+  Named enters{*this, "enters"};      // io_uring_enter calls of rings of its own
   Named splits{*this, "splits"};      // requests that took several commands
   Named bounced{*this, "bounced"};    // commands whose memory was copied, here or by the kernel
   Named errors{*this, "errors"};      // requests that failed
   Named resent{*this, "resent"};      // commands
 };
 
-struct NvmePassthroughSlot {
+class NvmePassthroughChannel;
+
+struct NvmePassthroughSlot final : UringOp {
   static constexpr size_t kInlineVectors = 8;
 
+  void Complete(int32_t result) override;
+
+  NvmePassthroughChannel* channel = nullptr;
   nvme_uring_cmd command = {};
   uint32_t operation = NVME_URING_CMD_IO;
   uint8_t sends = 0;
@@ -40,6 +50,7 @@ struct NvmePassthroughSlot {
   nvme::DsmRange range = {};
   VectorBlock* block = nullptr;  // instead of vectors, for more than these are
   std::array<iovec, kInlineVectors> vectors;
+  NvmePassthroughSlot* next = nullptr;  // to be sent, or withdrawn
   NvmePassthroughSlot* next_free = nullptr;
 };
 
@@ -65,6 +76,7 @@ class NvmePassthroughChannel final
 
  private:
   friend NvmeRequests;
+  friend NvmePassthroughSlot;
   using Slot = NvmePassthroughSlot;
   static constexpr unsigned kSlots = 256;
 
@@ -86,6 +98,7 @@ class NvmePassthroughChannel final
   NvmePassthroughChannel(const Parts& parts, EventFd wake);
 
   absl::Status MakeBounce();
+  absl::Status Connect();
   bool FillOne(Slot& slot, const BlockRequest& request);
   uint32_t FillTransfer(Slot& slot, const BlockRequest& request, const SegmentCursor& cursor,
                         uint64_t offset, uint64_t left);
@@ -102,6 +115,7 @@ class NvmePassthroughChannel final
 
   void Send(Slot& slot);
   void PassOn();
+  bool Push(Slot& slot);
   void Reap();
   void Complete(Slot& slot, int32_t result);
   bool SendAgain(Slot& slot, int32_t result);
@@ -109,13 +123,17 @@ class NvmePassthroughChannel final
   void FinishWithdrawn();
 
   NvmeVectorLimits limits_;
+  const int file_;
   const EventFd wake_;
-  std::unique_ptr<NvmeCommandRing> ring_;
+  Uring* shared_ring_ = nullptr;           // the thread's
+  int registered_file_ = 0;                // with it
+  std::unique_ptr<NvmeCommandRing> ring_;  // or its own
   OpMemory memory_;
   Completions completions_{*this, wake_.fd()};
   HookTo<NvmePassthroughChannel, &NvmePassthroughChannel::PassOn> hand_over_hook_{*this};
   HookTo<NvmePassthroughChannel, &NvmePassthroughChannel::FinishWithdrawn> withdrawn_hook_{*this};
-  Slot* withdrawn_ = nullptr;  // by Cancel; still to be answered
+  Fifo<Slot> to_send_;
+  Fifo<Slot> withdrawn_;  // by Cancel; still to be answered
   std::array<Slot, kSlots> slots_;
 };
 

@@ -29,11 +29,11 @@ WaitPlan CostPolicy::Plan(Waiting what, int64_t now_ns) {
 
 WaitReason CostPolicy::MakePlan(Learner& learner, int64_t now_ns) {
   learner.PlanBeat(now_ns);
-  plan_ = {};
+  plan_ = {.may_hold = now_ns >= hold_from_ns_};
   if (now_ns < sleep_until_ns_) return WaitReason::kPreempted;
   plan_ = learner.Chosen();
   const int64_t allowed_ns = Allowed(plan_.spin_ns, now_ns);
-  plan_.offers_cpu = true;
+  plan_.offers_cpu = plan_.may_hold = true;
   if (allowed_ns == plan_.spin_ns) return learner.Reason();
   plan_ = {.spin_ns = allowed_ns, .offers_cpu = true};
   return WaitReason::kCeiling;
@@ -51,6 +51,7 @@ void CostPolicy::Observe(const WaitOutcome& outcome) {
   const int64_t waited_ns = outcome.waited_ns;
   allowance_ns_ -= static_cast<double>(outcome.spun_ns);
   if (outcome.preempted) LeaveCpu(outcome.start_ns + waited_ns);
+  if (outcome.preempted_for_long) hold_from_ns_ = sleep_until_ns_;
   Learner& learner = Of(outcome.what);
   if (is_chosen_) learner.Account(plan_, waited_ns);
   learner.Charge(waited_ns);

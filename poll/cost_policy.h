@@ -70,6 +70,7 @@ class CostPolicy final : public PollPolicy {
   WaitPlan plan_;               // the last one
   bool is_chosen_ = false;      // by what it costs, and by nothing else
   int64_t sleep_until_ns_ = 0;  // since another thread needed the CPU
+  int64_t hold_from_ns_ = 0;    // since it needed it for long
   int64_t leave_ns_ = 0;        // for how long, the last time
   double allowance_ns_ = 0;     // of CPU time for polling
   int64_t allowed_at_ns_ = 0;

@@ -27,7 +27,7 @@ class EpollWaiter final : public Waiter {
     constexpr unsigned kLooksPerCall = 64;
     return ++looks_ % kLooksPerCall == 0 && RunOneWatch(0);
   }
-  absl::Status Watch(int eventfd, EventfdListener& listener) override {
+  absl::Status Watch(int eventfd, EventfdListener& listener, Watching /*watching*/) override {
     return AddToEpoll(eventfd, listener);
   }
   void Unwatch(int eventfd) override { epoll_ctl(epoll().get(), EPOLL_CTL_DEL, eventfd, nullptr); }

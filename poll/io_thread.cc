@@ -1,8 +1,10 @@
 #include "poll/io_thread.h"
 
+#include <array>
 #include <bit>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
 #include "base/thread.h"
@@ -12,7 +14,8 @@
 namespace ringside {
 
 const char* SignallingName(Signalling signalling) {
-  return signalling == Signalling::kEarly ? "early" : "batched";
+  constexpr std::array<const char*, 3> kNames = {"early", "batched", "cost"};
+  return kNames[static_cast<size_t>(signalling)];
 }
 
 absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
@@ -38,9 +41,11 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
 
 // On the thread: a ring belongs to the thread that creates it.
 absl::Status IoThread::CreateWaiter(Waiter waiter) {
+  const auto entries =
+      waiter == Waiter::kUring ? UringEntries::kUsual : UringEntries::kWithCommands;
   RINGSIDE_ASSIGN_OR_RETURN(
-      waiter_, waiter == Waiter::kUring ? UringWaiter::Create() : EpollWaiter::Create());
-  return waiter_->Watch(mailbox_.wake_fd(), mailbox_);
+      waiter_, waiter == Waiter::kEpoll ? EpollWaiter::Create() : UringWaiter::Create(entries));
+  return waiter_->Watch(mailbox_.wake_fd(), mailbox_, Watching::kAlways);
 }
 
 IoThread::~IoThread() {
@@ -52,7 +57,7 @@ IoThread::~IoThread() {
 
 void IoThread::Loop() {
   wait_.Start();
-  const bool early = signalling_ == Signalling::kEarly;
+  const bool early = signalling_ != Signalling::kBatched;
   // Tasks posted before the stop are older than it in the mailbox, so they have run by then.
   while (!stop_) {
     stats_.turns.Add();
@@ -62,6 +67,7 @@ void IoThread::Loop() {
     waiter_->RunAlwaysReady();
     const bool published = early && publish_hooks_.Run();
     RunSources(Phase::kTake);
+    if (held_ != nullptr) LookAtHeld(MonotonicNs());
     before_hand_over_.Run();
     hand_over_hooks_.Run();
     if (early && !published) publish_hooks_.Run();
@@ -119,7 +125,7 @@ bool IoThread::IsShared(const Source* one) const {
 }
 
 absl::Status IoThread::Attach(Source& source, Phase phase) {
-  RINGSIDE_RETURN_IF_ERROR(waiter_->Watch(source.wake_fd_, source));
+  RINGSIDE_RETURN_IF_ERROR(waiter_->Watch(source.wake_fd_, source, source.watching_));
   source.io_thread_ = this;
   source.phase_ = phase;
   source.notify_on_ = true;
@@ -193,6 +199,7 @@ void IoThread::Park(Source& source) {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (source.HasWork()) return;
   }
+  waiter_->WantNow();  // this thread may poll others for ever
   RemoveSource(source);
   source.parked_ = true;
   stats_.parked.Add();
@@ -206,6 +213,32 @@ void IoThread::Unpark(Source& source) {
 
 void Source::Written() {
   if (parked_) io_thread_->Unpark(*this);
+}
+
+void IoThread::Hold(HeldSignal& signal) {
+  signal.held_ = true;
+  signal.next_held_ = held_;
+  held_ = &signal;
+}
+
+void IoThread::Drop(HeldSignal& signal) {
+  HeldSignal** link = &held_;
+  while (*link != &signal) link = &(*link)->next_held_;
+  *link = signal.next_held_;
+  signal.held_ = false;
+}
+
+void IoThread::LookAtHeld(int64_t now_ns) {
+  // Each may drop itself.
+  HeldSignal* next = nullptr;
+  for (HeldSignal* signal = held_; signal != nullptr; signal = next) {
+    next = signal->next_held_;
+    signal->Look(now_ns);
+  }
+}
+
+void IoThread::ReleaseHeld() {
+  while (held_ != nullptr) held_->Release();
 }
 
 bool IoThread::HookList::Run() {

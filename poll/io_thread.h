@@ -40,9 +40,9 @@ const char* SignallingName(Signalling signalling);
 
 class IoThread final : private Wait::Owner {
  public:
-  enum class Waiter { kEpoll, kUring };
+  enum class Waiter { kEpoll, kUring, kUringWithCommands };
 
-  // kUring: FailedPrecondition where io_uring cannot be had.
+  // kUring, kUringWithCommands (poll/uring.h): FailedPrecondition where io_uring cannot be had.
   static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name,
                                                          Waiter waiter = Waiter::kEpoll,
                                                          const IoThreadTuning& tuning = {});
@@ -73,6 +73,8 @@ class IoThread final : private Wait::Owner {
   void SetPoll(const PollConfig& poll) { wait_.SetPoll(poll); }
   absl::Status Attach(Source& source, Phase phase);
   void Detach(Source& source);
+  // Of an attached source of kWhileWanted: whether its signals end the sleep.
+  void Want(const Source& source, bool wanted) { waiter_->Want(source.wake_fd_, wanted); }
   void AtPublish(Hook& hook) { publish_hooks_.Add(hook); }
   void AtHandOver(Hook& hook) { hand_over_hooks_.Add(hook); }
   // Before all of those.
@@ -80,6 +82,11 @@ class IoThread final : private Wait::Owner {
   // Whoever hands work over earlier in the turn than in such a hook says so: for observers.
   void HandsOverAtOnce() { ++at_once_; }
   uint64_t handed_over_at_once() const { return at_once_; }
+  // Signals may be held here, as the thread polls now and then.
+  bool may_hold() const { return signalling_ == Signalling::kCost && wait_.polls(); }
+  // Until Drop; one that is not held already.
+  void Hold(HeldSignal& signal);
+  void Drop(HeldSignal& signal);
   void Arm(FdWatch& watch) { waiter_->Arm(watch); }
   void Disarm(FdWatch& watch) { waiter_->Disarm(watch); }
   // Requests that are on their way to where the bytes are: what the thread waits for depends on it.
@@ -135,6 +142,9 @@ class IoThread final : private Wait::Owner {
   bool HasRings() override { return attached_ > 0 || in_flight_ > 0; }
   bool LookAtDescriptors() override { return waiter_->LookAtDescriptors(); }
   void AskForSignals() override;
+  bool HoldsSignals() override { return held_ != nullptr; }
+  void LookAtHeld(int64_t now_ns) override;
+  void ReleaseHeld() override;
   void QuietSources() override;
 
   IoThreadStats stats_;
@@ -147,7 +157,8 @@ class IoThread final : private Wait::Owner {
   HookList publish_hooks_;
   HookList before_hand_over_;
   HookList hand_over_hooks_;
-  size_t attached_ = 0;  // sources of Phase::kTake, the parked ones too
+  HeldSignal* held_ = nullptr;  // the first one
+  size_t attached_ = 0;         // sources of Phase::kTake, the parked ones too
   uint64_t in_flight_ = 0;
   uint64_t at_once_ = 0;
   uint64_t next_ready_bit_ = kCompletionRing;

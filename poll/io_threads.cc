@@ -102,8 +102,9 @@ absl::Status IoThreads::CheckStarted(const Thread& thread) {
       thread.config.id));
 }
 
-absl::Status IoThreads::Start() {
+absl::Status IoThreads::Start(UringEntries entries) {
   const MutexLock lock(mutex_);
+  entries_ = entries;
   for (Thread& thread : threads_) {
     absl::StatusOr<Handle> started = StartOne(thread.config);
     if (started.ok()) {
@@ -122,7 +123,8 @@ absl::StatusOr<IoThreads::Handle> IoThreads::StartOne(const IoThreadConfig& conf
     started = IoThread::Start(config.id, waiter, config.tuning);
   };
   if (config.waiter != IoThreadConfig::Waiter::kEpoll) {
-    start(IoThread::Waiter::kUring);
+    start(entries_ == UringEntries::kUsual ? IoThread::Waiter::kUring
+                                           : IoThread::Waiter::kUringWithCommands);
     if (!started.ok() && config.waiter == IoThreadConfig::Waiter::kAuto) {
       uring_status_ = started.status();
       start(IoThread::Waiter::kEpoll);

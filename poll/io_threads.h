@@ -36,8 +36,8 @@ class IoThreads {
   // none given one is made. The ranges of their settings are checked already
   // (vmm/io_thread_options.h).
   static absl::StatusOr<std::unique_ptr<IoThreads>> Create(std::span<const IoThreadConfig> configs);
-  // Once. On an error none is left.
-  absl::Status Start();
+  // Once. On an error none is left. `entries`: of the rings of these and of those that are added.
+  absl::Status Start(UringEntries entries = UringEntries::kUsual);
 
   // In the order in which they came.
   std::vector<std::string> names() const;
@@ -89,6 +89,7 @@ class IoThreads {
   absl::StatusOr<std::vector<Answer>> AskAll(Wanted wanted, Ask ask, absl::Duration patience) const;
 
   mutable Mutex mutex_;
+  UringEntries entries_ ABSL_GUARDED_BY(mutex_) = UringEntries::kUsual;
   std::vector<Thread> threads_ ABSL_GUARDED_BY(mutex_);
   absl::Status uring_status_ ABSL_GUARDED_BY(mutex_);
 };

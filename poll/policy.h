@@ -27,7 +27,8 @@ const char* WaitReasonName(WaitReason reason);
 struct WaitOutcome {
   Waiting what = Waiting::kIdle;
   bool preempted = false;  // another thread took the CPU that was offered, and so ended the polling
-  bool slept = false;      // when something came: `waited_ns` is an estimate
+  bool preempted_for_long = false;
+  bool slept = false;  // when something came: `waited_ns` is an estimate
   int64_t start_ns = 0;
   int64_t waited_ns = 0;
   int64_t spun_ns = 0;  // CPU time spent polling

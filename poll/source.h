@@ -19,8 +19,10 @@ enum class Phase { kComplete, kTake };
 class Source : private EventfdListener {
  public:
   // `wake_fd`: an eventfd whose every write, or a timerfd whose every expiry, ends the thread's
-  // sleep. Nobody reads it while the source is attached.
-  explicit Source(int wake_fd) : wake_fd_(wake_fd) {}
+  // sleep. Nobody else reads it while the source is attached. kWhileWanted: the other party writes
+  // it whether it was asked to or not, and EnableNotify and DisableNotify call IoThread::Want.
+  explicit Source(int wake_fd, Watching watching = Watching::kAlways)
+      : wake_fd_(wake_fd), watching_(watching) {}
   virtual ~Source() = default;
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
@@ -30,7 +32,8 @@ class Source : private EventfdListener {
   // Does what there is, but no more than a ring's worth: others wait. Only after HasWork.
   virtual void Run() = 0;
   // Asks the other party to signal wake_fd from now on, or not to bother. Stores only, but for a
-  // timer that is set: whoever enables issues the fence and looks again before it sleeps.
+  // timer that is set and for Want: whoever enables issues the fence and looks again before it
+  // sleeps.
   // Notifications are on at first.
   virtual void EnableNotify() = 0;
   virtual void DisableNotify() = 0;
@@ -45,6 +48,7 @@ class Source : private EventfdListener {
   friend class IoThread;
 
   const int wake_fd_;
+  const Watching watching_;
   IoThread* io_thread_ = nullptr;  // it is attached to
   Phase phase_ = Phase::kComplete;
   bool notify_on_ = true;
@@ -66,6 +70,24 @@ class Hook {
   friend class IoThread;
   bool queued_ = false;
   Hook* next_ = nullptr;
+};
+
+// A signal to the other party that could be sent and is held: not while the thread sleeps.
+class HeldSignal {
+ public:
+  // Now and then, once per turn at the least: sends or drops it if it is time.
+  virtual void Look(int64_t now_ns) = 0;
+  // Sends it, or drops it if nobody wants it any more.
+  virtual void Release() = 0;
+  bool held() const { return held_; }
+
+ protected:
+  ~HeldSignal() = default;
+
+ private:
+  friend class IoThread;
+  bool held_ = false;
+  HeldSignal* next_held_ = nullptr;
 };
 
 // A Hook that calls a member function: HookTo<Queue, &Queue::Publish> hook{*this};

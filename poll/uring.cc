@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstring>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/resource.h>
 
 #include "base/status.h"
@@ -39,20 +41,24 @@ absl::Status UringSetUpError(int error) {
       ErrnoError(error, "io_uring cannot be used", remedy).message());
 }
 
-absl::StatusOr<std::unique_ptr<Uring>> Uring::Create() {
+absl::StatusOr<std::unique_ptr<Uring>> Uring::Create(UringEntries entries) {
   std::unique_ptr<Uring> uring(new Uring);
-  RINGSIDE_RETURN_IF_ERROR(uring->SetUp());
+  RINGSIDE_RETURN_IF_ERROR(uring->SetUp(entries));
   return uring;
 }
 
-absl::Status Uring::SetUp() {
+absl::Status Uring::SetUp(UringEntries entries) {
   io_uring_params params = {};
-  // DEFER_TASKRUN: completions are processed when this thread asks, in batches, and never interrupt
-  // it; TASKRUN_FLAG shows in memory that there are any. SUBMIT_ALL: an entry that is refused holds
-  // up none of those behind it. Disabled until the restrictions are on.
-  params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_DEFER_TASKRUN |
-                 IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL | IORING_SETUP_CQSIZE |
-                 IORING_SETUP_R_DISABLED;
+  // TASKRUN_FLAG shows in memory that completions wait to be processed. SUBMIT_ALL: an entry that
+  // is refused holds up none of those behind it. Disabled until the restrictions are on.
+  params.flags = IORING_SETUP_SINGLE_ISSUER | IORING_SETUP_TASKRUN_FLAG | IORING_SETUP_SUBMIT_ALL |
+                 IORING_SETUP_CQSIZE | IORING_SETUP_R_DISABLED;
+  // DEFER_TASKRUN: completions are processed when this thread asks, in batches. COOP_TASKRUN: also
+  // whenever it is in the kernel, as for the interrupt of an NVMe queue of its own processor; none
+  // is sent for it to another one.
+  params.flags |= entries == UringEntries::kWithCommands
+                      ? IORING_SETUP_SQE128 | IORING_SETUP_CQE32 | IORING_SETUP_COOP_TASKRUN
+                      : IORING_SETUP_DEFER_TASKRUN;
   params.cq_entries = kCompletions;
   if (const int error = io_uring_queue_init_params(kSubmissions, &ring_, &params); error < 0) {
     return UringSetUpError(-error);
@@ -71,11 +77,15 @@ absl::Status Uring::SetUp() {
 }
 
 absl::Status Uring::Restrict() {
-  std::array<io_uring_restriction, kAllowedOperations.size() + 4> rules = {};
+  std::array<io_uring_restriction, kAllowedOperations.size() + 5> rules = {};
   size_t count = 0;
   for (const uint8_t operation : kAllowedOperations) {
     rules[count].opcode = IORING_RESTRICTION_SQE_OP;
     rules[count++].sqe_op = operation;
+  }
+  if (takes_commands()) {
+    rules[count].opcode = IORING_RESTRICTION_SQE_OP;
+    rules[count++].sqe_op = IORING_OP_URING_CMD;
   }
   for (const uint8_t operation :
        {IORING_REGISTER_FILES_UPDATE, IORING_UNREGISTER_RING_FDS, IORING_REGISTER_ENABLE_RINGS}) {
@@ -109,6 +119,17 @@ bool Uring::Push(const io_uring_sqe& entry, UringOp& op) {
   return true;
 }
 
+bool Uring::PushCommand(int file, uint32_t operation, std::span<const std::byte> command,
+                        UringOp& op) {
+  io_uring_sqe* next = NextEntry();
+  if (next == nullptr) return false;
+  io_uring_prep_rw(IORING_OP_URING_CMD, next, file, nullptr, 0, operation);  // cmd_op is in off
+  next->flags = IOSQE_FIXED_FILE;
+  next->user_data = reinterpret_cast<uint64_t>(&op);
+  std::memcpy(next->cmd, command.data(), std::min(command.size(), kCommandSize));
+  return true;
+}
+
 absl::StatusOr<int> Uring::RegisterFile(int fd) {
   if (free_files_.empty()) {
     return absl::ResourceExhaustedError("too many files on one I/O thread; raise 'ulimit -n'");
@@ -138,11 +159,11 @@ void Uring::CancelFile(int index) {
 
 // By its plain descriptor: until Linux 6.13 a registered file that an operation holds, as a watch
 // does for good, keeps every file that is unregistered later from being released.
-void Uring::Watch(int eventfd, EventfdListener* listener) {
+void Uring::Watch(int eventfd, EventfdListener* listener, Watching watching) {
   const auto free = std::ranges::find_if(
       watched_, [](const Watched& watched) { return watched.fd < 0 && !watched.armed; });
   Watched& watched = free != watched_.end() ? *free : watched_.emplace_back();
-  watched = {.fd = eventfd, .listener = listener, .must_arm = true};
+  watched = {.fd = eventfd, .listener = listener, .watching = watching, .must_arm = true};
   watches_changed_ = true;
 }
 
@@ -156,15 +177,43 @@ void Uring::Unwatch(int eventfd) {
   watches_changed_ = true;
 }
 
-void Uring::PushWatches() {
-  if (!watches_changed_) return;
+void Uring::Want(int eventfd, bool wanted) {
+  const auto found = std::ranges::find(watched_, eventfd, &Watched::fd);
+  if (found == watched_.end() || found->wanted == wanted) return;
+  found->wanted = wanted;
+  if (wanted) {
+    // One that is still armed from before has seen no write.
+    if (!found->armed) Rearm(*found);
+  } else {
+    found->must_arm = false;  // one that is armed already costs one completion more at worst
+  }
+}
+
+// A poll that comes while a count is left would end at once. The read is before its caller's look
+// at what the writes tell of, and pairs with them by the eventfd's lock: what was written before
+// the read shows in that look, and what is written after it ends the poll.
+void Uring::Rearm(Watched& watched) {
+  if (watched.watching == Watching::kWhileWanted) {
+    eventfd_t count = 0;
+    eventfd_read(watched.fd, &count);
+  }
+  watched.must_arm = true;
+  (watched.watching == Watching::kWhileWanted ? wishes_changed_ : watches_changed_) = true;
+}
+
+[[gnu::noinline]] bool Uring::PushWatches(bool sleeps) {
+  if (!watches_changed_ && !(sleeps && wishes_changed_)) return true;
   for (size_t slot = 0; slot < watched_.size(); ++slot) {
     Watched& watched = watched_[slot];
     if (!watched.must_arm && !watched.must_cancel) continue;
     io_uring_sqe* entry = NextEntry();
-    if (entry == nullptr) return;  // the rest with the next submission
+    if (entry == nullptr) return false;  // the rest with the next submission
     if (watched.must_arm) {
-      io_uring_prep_poll_multishot(entry, watched.fd, POLLIN);
+      if (watched.watching == Watching::kAlways) {
+        io_uring_prep_poll_multishot(entry, watched.fd, POLLIN);
+      } else {
+        io_uring_prep_poll_add(entry, watched.fd, POLLIN);
+      }
       entry->user_data = WatchData(slot);
       watched.armed = true;
     } else {
@@ -174,19 +223,19 @@ void Uring::PushWatches() {
     }
     watched.must_arm = watched.must_cancel = false;
   }
-  watches_changed_ = false;
+  watches_changed_ = wishes_changed_ = false;
+  return true;
 }
 
 void Uring::CompleteWatch(size_t slot, int32_t result, uint32_t flags) {
   Watched& watched = watched_[slot];
   if (watched.listener != nullptr) watched.listener->Written();
   if ((flags & IORING_CQE_F_MORE) != 0) return;
-  // The kernel has ended the poll, as it may at any time: the next write would go unseen. Errors
-  // are for good, such as that of a descriptor that is none.
+  // The kernel has ended the poll, as it may at any time, and as it does a single one: the next
+  // write would go unseen. Errors are for good, such as that of a descriptor that is none.
   watched.armed = false;
   watched.must_cancel = false;
-  watched.must_arm = watched.fd >= 0 && result >= 0;
-  watches_changed_ |= watched.must_arm;
+  if (watched.fd >= 0 && result >= 0 && watched.wanted) Rearm(watched);
 }
 
 bool Uring::ReapAll() {
@@ -215,8 +264,8 @@ bool Uring::ReapAll() {
 }
 
 void Uring::EnterKernel(int64_t sleep_ns) {
-  PushWatches();
-  if (watches_changed_) sleep_ns = 0;  // a write to one that is not armed would wake nobody
+  // A write to one that is not armed would wake nobody.
+  if ((watches_changed_ || wishes_changed_) && !PushWatches(sleep_ns != 0)) sleep_ns = 0;
   if (sleep_ns == 0 && io_uring_sq_ready(&ring_) == 0) return;
   enters_.Add();
   if (sleep_ns == 0) {

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <liburing.h>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -38,10 +39,18 @@ class EventfdListener {
   ~EventfdListener() = default;
 };
 
+// Which writes to an eventfd matter. kAlways: all. kWhileWanted: of one that is written whether
+// anybody sleeps or not, those while somebody wants to be woken. The ring reads it then.
+enum class Watching { kAlways, kWhileWanted };
+
+// kWithCommands: entries have room for a command of a driver's (IORING_OP_URING_CMD), for which all
+// of a ring's are twice as large.
+enum class UringEntries { kUsual, kWithCommands };
+
 class Uring {
  public:
   // FailedPrecondition where io_uring is forbidden or too old.
-  static absl::StatusOr<std::unique_ptr<Uring>> Create();
+  static absl::StatusOr<std::unique_ptr<Uring>> Create(UringEntries entries = UringEntries::kUsual);
   ~Uring();
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
@@ -50,6 +59,11 @@ class Uring {
   // starts with the next Enter. False if the ring takes no more right now: try
   // again in a later turn.
   bool Push(const io_uring_sqe& entry, UringOp& op);
+  // The same for a driver's command, which is copied: `operation` is the driver's, and `file` one
+  // that RegisterFile returned. Only if the ring takes_commands.
+  static constexpr size_t kCommandSize = 80;
+  bool PushCommand(int file, uint32_t operation, std::span<const std::byte> command, UringOp& op);
+  bool takes_commands() const { return (ring_.flags & IORING_SETUP_SQE128) != 0; }
 
   absl::StatusOr<int> RegisterFile(int fd);
   void UnregisterFile(int index);
@@ -59,8 +73,15 @@ class Uring {
 
   // From now on every write to the eventfd ends the sleep, and the listener, if any, is told in the
   // next Reap. It does not Watch or Unwatch. Unwatch before the eventfd is closed.
-  void Watch(int eventfd, EventfdListener* listener = nullptr);
+  void Watch(int eventfd, EventfdListener* listener = nullptr,
+             Watching watching = Watching::kAlways);
   void Unwatch(int eventfd);
+  // Of a watch of kWhileWanted, as it is at first: whether writes end the sleep. Wanted again it
+  // forgets those before: whoever wants it looks once more at what they told of before it sleeps.
+  // The kernel gets to know with the call that sleeps.
+  void Want(int eventfd, bool wanted);
+  // With the next call, although it may not sleep: writes are to be told to listeners too.
+  void WantNow() { watches_changed_ |= wishes_changed_; }
 
   // A look at memory: whether Reap would find something.
   bool HasCompletions() const { return io_uring_cq_ready(&ring_) != 0 || KernelHoldsCompletions(); }
@@ -78,17 +99,20 @@ class Uring {
   uint64_t enters() const { return enters_.Get(); }
 
  private:
-  // A poll of one eventfd. It stays in its place until the kernel has let go of it.
+  // A poll of one eventfd, multishot if that is always watched. It stays in its place until the
+  // kernel has let go of it.
   struct Watched {
     int fd = -1;  // -1: free, or closing
     EventfdListener* listener = nullptr;
+    Watching watching = Watching::kAlways;
+    bool wanted = true;
     bool must_arm = false;
     bool must_cancel = false;
     bool armed = false;  // the kernel will complete it once more
   };
 
   Uring() = default;
-  absl::Status SetUp();
+  absl::Status SetUp(UringEntries entries);
   absl::Status Restrict();
   // Deferred, or overflown.
   bool KernelHoldsCompletions() const {
@@ -98,7 +122,9 @@ class Uring {
   bool ReapAll();
   void EnterKernel(int64_t sleep_ns);
   io_uring_sqe* NextEntry();
-  void PushWatches();
+  void Rearm(Watched& watched);
+  // Whether that was all that is needed.
+  bool PushWatches(bool sleeps);
   void CompleteWatch(size_t slot, int32_t result, uint32_t flags);
 
   io_uring ring_ = {};
@@ -106,6 +132,7 @@ class Uring {
   std::vector<int> free_files_;
   std::vector<Watched> watched_;
   bool watches_changed_ = false;
+  bool wishes_changed_ = false;  // so that the next sleep needs another poll
   Counter enters_;
 };
 

@@ -13,9 +13,9 @@ namespace ringside {
 
 class UringWaiter final : public Waiter, private EventfdListener {
  public:
-  static absl::StatusOr<std::unique_ptr<Waiter>> Create() {
+  static absl::StatusOr<std::unique_ptr<Waiter>> Create(UringEntries entries) {
     RINGSIDE_ASSIGN_OR_RETURN(UniqueFd epoll, CreateEpoll());
-    RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Uring> uring, Uring::Create());
+    RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Uring> uring, Uring::Create(entries));
     return std::unique_ptr<Waiter>(new UringWaiter(std::move(epoll), std::move(uring)));
   }
 
@@ -28,10 +28,12 @@ class UringWaiter final : public Waiter, private EventfdListener {
     descriptor_ready_ = RunOneWatch(0);
     return descriptor_ready_;
   }
-  absl::Status Watch(int eventfd, EventfdListener& listener) override {
-    uring_->Watch(eventfd, &listener);
+  absl::Status Watch(int eventfd, EventfdListener& listener, Watching watching) override {
+    uring_->Watch(eventfd, &listener, watching);
     return absl::OkStatus();
   }
+  void Want(int eventfd, bool wanted) override { uring_->Want(eventfd, wanted); }
+  void WantNow() override { uring_->WantNow(); }
   void Unwatch(int eventfd) override { uring_->Unwatch(eventfd); }
   Uring* uring() override { return uring_.get(); }
 

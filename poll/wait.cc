@@ -67,7 +67,7 @@ int64_t Wait::BeginIdle(bool requests_in_flight) {
   stats_.spin_limit_ns.Set(static_cast<uint64_t>(plan_.spin_ns));
   to_learn_ = true;
   ready_ = 0;
-  return plan_.doze_ns > 0 ? Doze(Stage::kDoze, plan_.doze_ns) : LookOrSleep();
+  return plan_.doze_ns > 0 && !PollsForHeld() ? Doze(Stage::kDoze, plan_.doze_ns) : LookOrSleep();
 }
 
 int64_t Wait::Advance(bool came) {
@@ -96,7 +96,7 @@ void Wait::Learn() {
 }
 
 int64_t Wait::LookOrSleep() {
-  if (plan_.spin_ns == 0) return MeasuredSleep();
+  if (plan_.spin_ns == 0 && !PollsForHeld()) return MeasuredSleep();
   stage_ = Stage::kLook;
   return 0;  // what is queued is on its way before anyone looks
 }
@@ -119,6 +119,7 @@ int64_t Wait::Doze(Stage stage, int64_t timeout_ns) {
 
 int64_t Wait::GoToSleep(Stage stage, int64_t timeout_ns) {
   stage_ = stage;
+  owner_.ReleaseHeld();
   owner_.AskForSignals();
   mailbox_.BeginSleep();
   // Our stores above before the looks at the rings that follow: pairs with the barrier between the
@@ -166,15 +167,17 @@ bool Wait::Spin(bool hit) {
   owner_.QuietSources();
   stats_.spins.Add();
   const int64_t start_ns = wait_.start_ns + wait_.waited_ns;
-  while (!hit && wait_.spun_ns < plan_.spin_ns && !wait_.preempted) {
+  while (!hit && !wait_.preempted && (wait_.spun_ns < plan_.spin_ns || PollsForHeld())) {
     hit = owner_.LookAtDescriptors();
     for (int look = 0; look < kLooksPerClock && !hit; ++look) {
       __builtin_ia32_pause();
       hit = owner_.AnythingToDo();
     }
     if (hit) break;
-    const int64_t before_ns = std::exchange(wait_.spun_ns, MonotonicNs() - start_ns);
-    if (plan_.offers_cpu) OfferCpu(wait_.spun_ns - before_ns);
+    const int64_t now_ns = MonotonicNs();
+    const int64_t before_ns = std::exchange(wait_.spun_ns, now_ns - start_ns);
+    if (owner_.HoldsSignals()) owner_.LookAtHeld(now_ns);
+    if (plan_.offers_cpu || PollsForHeld()) OfferCpu(wait_.spun_ns - before_ns);
   }
   wait_.waited_ns += wait_.spun_ns;
   stats_.spin_hits.Add(hit ? 1 : 0);
@@ -195,7 +198,10 @@ void Wait::OfferCpu(int64_t looked_ns) {
   sched_yield();
   const int64_t taken_ns = MonotonicNs() - start_ns;
   times_taken_ = taken_ns < kTakenNs ? 0 : times_taken_ + 1;
-  wait_.preempted = times_taken_ >= 2 || taken_ns >= kSliceNs;
+  wait_.preempted_for_long = taken_ns >= kSliceNs;
+  // What takes it for a moment may be what carries out the requests: no reason to interrupt the
+  // guest.
+  wait_.preempted = wait_.preempted_for_long || (times_taken_ >= 2 && !PollsForHeld());
   stats_.preempted.Add(wait_.preempted ? 1 : 0);
 }
 

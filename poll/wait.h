@@ -50,6 +50,10 @@ class Wait {
     virtual bool LookAtDescriptors() = 0;
     // Asks all sources to signal, or not to bother.
     virtual void AskForSignals() = 0;
+    // Signals of its own that are held while it is awake.
+    virtual bool HoldsSignals() = 0;
+    virtual void LookAtHeld(int64_t now_ns) = 0;
+    virtual void ReleaseHeld() = 0;
     virtual void QuietSources() = 0;
 
    protected:
@@ -64,6 +68,8 @@ class Wait {
         policy_(PollPolicy::Create(poll)),
         trace_(trace ? std::make_unique<WaitTrace>(kTracedWaits) : nullptr) {}
 
+  // Whether there is a policy by which it may poll.
+  bool polls() const { return policy_ != nullptr; }
   void Start();
   void SetPoll(const PollConfig& poll);
 
@@ -97,6 +103,7 @@ class Wait {
   int64_t GoToSleep(Stage stage, int64_t timeout_ns = kForever);
   int64_t Doze(Stage stage, int64_t timeout_ns);
   int64_t LookOrSleep();
+  bool PollsForHeld() { return plan_.may_hold && owner_.HoldsSignals(); }
   int64_t MeasuredSleep();
   void EndDoze();
   int64_t EndWait(int64_t most_ns = kForever);

@@ -49,10 +49,13 @@ class Waiter {
   virtual bool Enter(int64_t sleep_ns) = 0;
   // Lets a watch run if its descriptor is ready, now and then: where that takes a system call.
   virtual bool LookAtDescriptors() { return false; }
-  // Every write to the eventfd ends the sleep and is told to the listener; nobody reads it. Unwatch
-  // before it is closed.
-  virtual absl::Status Watch(int eventfd, EventfdListener& listener) = 0;
+  // Every write to the eventfd ends the sleep and is told to the listener; nobody else reads it.
+  // Unwatch before it is closed.
+  virtual absl::Status Watch(int eventfd, EventfdListener& listener, Watching watching) = 0;
   virtual void Unwatch(int eventfd) = 0;
+  // As Uring::Want, where an unwanted write costs something.
+  virtual void Want(int /*eventfd*/, bool /*wanted*/) {}
+  virtual void WantNow() {}
   // Null: there is none.
   virtual Uring* uring() { return nullptr; }
 

@@ -9,6 +9,14 @@
 namespace ringside {
 namespace {
 
+SignalStatistics Signals(const SignalStats& signals) {
+  SignalStatistics statistics = {.held = signals.held.Get(),
+                                 .held_ns = signals.held_ns.Get(),
+                                 .dropped = signals.dropped.Get()};
+  for (size_t i = 0; i < kSignalReasons; ++i) statistics.raised[i] = signals.raised[i].Get();
+  return statistics;
+}
+
 QueueStatistics Counters(const QueueStats& queue, uint64_t kicks) {
   return {.io_thread = "",
           .reads = queue.reads.Get(),
@@ -23,7 +31,8 @@ QueueStatistics Counters(const QueueStats& queue, uint64_t kicks) {
           .kicks_on = queue.kicks_on.Get(),
           .kicks_off = queue.kicks_off.Get(),
           .batches = queue.batches.Get(),
-          .interrupts = queue.interrupts.Get(),
+          .interrupts = queue.signals.total(),
+          .signals = Signals(queue.signals),
           .latencies = queue.latencies.Read()};
 }
 
@@ -71,6 +80,7 @@ absl::Status DeviceQueues::Replace(const std::vector<GuestDevices::Function>& fu
       if (entry.traced != (device.trace(queue) != nullptr)) {
         (void)device.SetTrace(queue, entry.traced ? device.NewTrace(queue) : nullptr);
       }
+      if (entry.device->signals(queue) != nullptr) device.RecordSignals(queue);
     }
     entry.device = &device;
     entry.pci = (*next++)->pci.get();

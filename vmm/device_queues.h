@@ -50,6 +50,13 @@ class DeviceQueues {
   absl::Status SetTrace(const std::string& device, bool on, absl::Duration patience);
   absl::StatusOr<std::vector<QueueLatencies>> Latencies(const std::string& device,
                                                         absl::Duration patience);
+  // Adds each queue to the explanation of the thread that serves it. Waits for a turn of each;
+  // DeadlineExceeded: one is held. Waits for no move: the device is left out then.
+  absl::Status Explain(std::vector<IoThreadExplanation>& threads, Deadline deadline);
+  // Before the machine runs: has all queues record what Signals copies.
+  void RecordSignals();
+  // Waits as Latencies.
+  absl::StatusOr<std::vector<QueueSignals>> Signals(absl::Duration patience);
 
  private:
   struct Entry {

@@ -1,5 +1,6 @@
 // The traces of a machine's devices, while it runs: switched and copied on the I/O threads of their
 // queues, so that these need no lock for them.
+#include <algorithm>
 #include <atomic>
 
 #include "base/status.h"
@@ -97,6 +98,66 @@ absl::StatusOr<std::vector<QueueLatencies>> DeviceQueues::Latencies(const std::s
     }
   }
   return latencies;
+}
+
+absl::Status DeviceQueues::Explain(std::vector<IoThreadExplanation>& threads, Deadline deadline) {
+  for (Entry& entry : devices_) {
+    QueuedDevice* const queued = entry.BeginMove(DeadlineIn(absl::ZeroDuration()));
+    if (queued == nullptr) continue;
+    struct Answer {
+      std::string io_thread;
+      SignalExplanation signals;
+    };
+    const auto answers = std::make_shared<std::vector<Answer>>(entry.queues);
+    for (uint16_t queue = 0; queue < entry.queues; ++queue) {
+      (*answers)[queue].io_thread = io_threads_.NameOf(queued->io_thread(queue));
+    }
+    const auto done = BeginOnThreads(entry, *queued, [answers](QueuedDevice& of, uint16_t queue) {
+      (*answers)[queue].signals = of.ExplainSignals(queue);
+    });
+    if (!done->WaitUntil(deadline)) {
+      return absl::DeadlineExceededError(absl::StrFormat(
+          "storage holds an I/O thread that serves %s; ask again later", entry.name));
+    }
+    for (uint16_t queue = 0; queue < entry.queues; ++queue) {
+      const Answer& answer = (*answers)[queue];
+      const auto thread =
+          std::ranges::find(threads, answer.io_thread, &IoThreadExplanation::io_thread);
+      if (thread == threads.end()) continue;
+      thread->queues.push_back({entry.name, queue, answer.signals});
+    }
+  }
+  return absl::OkStatus();
+}
+
+void DeviceQueues::RecordSignals() {
+  for (Entry& entry : devices_) {
+    const MutexLock lock(entry.mutex);
+    for (uint16_t queue = 0; queue < entry.queues; ++queue) entry.device->RecordSignals(queue);
+  }
+}
+
+absl::StatusOr<std::vector<QueueSignals>> DeviceQueues::Signals(absl::Duration patience) {
+  const Deadline deadline = DeadlineIn(patience);
+  std::vector<QueueSignals> signals;
+  for (Entry& entry : devices_) {
+    QueuedDevice* const queued = entry.BeginMove(deadline);
+    if (queued == nullptr) return HeldUp(entry.name, patience, "ask again later");
+    const auto copies = std::make_shared<std::vector<QueueSignals>>(entry.queues);
+    const auto done = BeginOnThreads(entry, *queued, [copies](QueuedDevice& of, uint16_t queue) {
+      const SignalRecords* const records = of.signals(queue);
+      if (records == nullptr) return;
+      (*copies)[queue].overwritten = records->overwritten();
+      (*copies)[queue].records = records->InOrder();
+    });
+    if (!done->WaitUntil(deadline)) return HeldUp(entry.name, patience, "ask again later");
+    for (uint16_t queue = 0; queue < entry.queues; ++queue) {
+      (*copies)[queue].device = entry.name;
+      (*copies)[queue].queue = queue;
+      signals.push_back(std::move((*copies)[queue]));
+    }
+  }
+  return signals;
 }
 
 }  // namespace ringside

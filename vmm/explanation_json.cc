@@ -1,6 +1,7 @@
 #include "vmm/explanation_json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "poll/policy.h"
@@ -50,6 +51,37 @@ Json QueueJson(const ServedQueue& queue) {
           {"share_found_by_polling", ShareFoundByPolling(queue.counts)}};
 }
 
+// Depths and shares of which nothing is known are left out.
+Json LessonsJson(const SignalExplanation& signals) {
+  Json lessons = Json::array();
+  for (size_t depth = 0; depth < SignalExplanation::kDepths; ++depth) {
+    const SignalExplanation::Lesson& lesson = signals.lessons[depth];
+    Json measured = Json::array();
+    for (size_t rung = 0; rung < SignalExplanation::kRungs; ++rung) {
+      if (lesson.rates[rung] == 0) continue;
+      measured.push_back({{"share", SignalExplanation::kShares[rung]},
+                          {"requests_per_second", lesson.rates[rung] * 1e9}});
+    }
+    if (measured.empty()) continue;
+    lessons.push_back({{"requests", uint64_t{1} << depth},
+                       {"share", SignalExplanation::kShares[lesson.rung]},
+                       {"measured", std::move(measured)}});
+  }
+  return lessons;
+}
+
+Json SignalsJson(const std::vector<QueueExplanation>& queues) {
+  Json json = Json::array();
+  for (const QueueExplanation& queue : queues) {
+    json.push_back({{"device", queue.device},
+                    {"queue", queue.queue},
+                    {"reaction_ns", std::llround(queue.signals.reaction_ns)},
+                    {"silence_ns", std::llround(queue.signals.silence_ns)},
+                    {"lessons", LessonsJson(queue.signals)}});
+  }
+  return json;
+}
+
 }  // namespace
 
 Json ExplanationJson(const IoThreadStatistics& thread, const IoThreadExplanation& explanation) {
@@ -65,7 +97,8 @@ Json ExplanationJson(const IoThreadStatistics& thread, const IoThreadExplanation
           {"sleeps", thread.sleeps},
           {"spin_preemptions", thread.preempted},
           {"idle", WaitingJson(explanation.poll.of(Waiting::kIdle))},
-          {"in_flight", WaitingJson(explanation.poll.of(Waiting::kInFlight))}};
+          {"in_flight", WaitingJson(explanation.poll.of(Waiting::kInFlight))},
+          {"signals", SignalsJson(explanation.queues)}};
 }
 
 Json ExplanationsJson(const MachineStatistics& statistics,

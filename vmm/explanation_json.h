@@ -1,4 +1,5 @@
-// Why the I/O threads of a machine look at their rings, doze or sleep, as JSON. The names in it are
+// Why the I/O threads of a machine look at their rings, doze or sleep, and when they interrupt the
+// guest, as JSON. The names in it are
 // kept: programs read them. A time without end is null. To be written as statistics_json.h says.
 #pragma once
 
@@ -13,7 +14,9 @@
 namespace ringside {
 
 // Of one thread. Its statistics and its explanation were not made in the same turn, so what both
-// have counted may differ by what came between.
+// have counted may differ by what came between. "signals" has, for each queue that it serves and by
+// the number of requests that the guest has (from "requests" to twice that), up to which "share" of
+// them at hand it is interrupted, and how many it did per second with each share that was tried.
 Json ExplanationJson(const IoThreadStatistics& thread, const IoThreadExplanation& explanation);
 // Of all threads that both have, as an array: the same, and "queues", those of disks that each
 // serves, with the share of their work that was found by polling.

@@ -82,7 +82,11 @@ MachineStatistics Machine::Statistics() {
 }
 
 absl::StatusOr<std::vector<IoThreadExplanation>> Machine::Explain(absl::Duration patience) const {
-  return internals_->io_threads_->Explain(patience);
+  const Deadline deadline = DeadlineIn(patience);
+  RINGSIDE_ASSIGN_OR_RETURN(std::vector<IoThreadExplanation> threads,
+                            internals_->io_threads_->Explain(patience));
+  RINGSIDE_RETURN_IF_ERROR(internals_->queues_->Explain(threads, deadline));
+  return threads;
 }
 
 absl::Status Machine::SetTrace(const std::string& device, bool on, absl::Duration patience) {

@@ -71,6 +71,14 @@ class RINGSIDE_HIDDEN Machine::Internals {
       absl::Duration patience = absl::InfiniteDuration()) const {
     return io_threads_->Waits(patience);
   }
+  // Before the machine starts: has all queues record when their interrupts are raised, for
+  // QueueSignalRecords.
+  void RecordSignals() { queues_->RecordSignals(); }
+  // As Machine::Latencies.
+  absl::StatusOr<std::vector<QueueSignals>> QueueSignalRecords(
+      absl::Duration patience = absl::InfiniteDuration()) const {
+    return queues_->Signals(patience);
+  }
 
   // Of a paused machine, what its devices keep beside what is in guest memory and in KVM.
   // FailedPrecondition: it is not paused, a device of the host is passed through to its guest, or a

@@ -17,6 +17,14 @@
 namespace ringside {
 namespace {
 
+// For all threads, as a queue may move to any. A namespace behind a filter has a ring beside.
+UringEntries EntriesFor(const std::vector<DiskConfig>& disks) {
+  const bool any_commands = std::ranges::any_of(disks, [](const DiskConfig& disk) {
+    return disk.backend.As<NvmePassthroughConfig>() != nullptr;
+  });
+  return any_commands ? UringEntries::kWithCommands : UringEntries::kUsual;
+}
+
 // What options cannot know (vmm/options.h): the host's limits.
 absl::Status CheckHostVcpus(uint32_t cpus, const Kvm& kvm) {
   const auto most = static_cast<uint32_t>(kvm.max_vcpus());
@@ -119,7 +127,7 @@ absl::Status Machine::Internals::Build() {
   // What nobody could use is not started.
   if (!config_.io_threads.empty() || !config_.disks.empty() || !config_.devices.empty() ||
       !hooks_.devices.empty()) {
-    RINGSIDE_RETURN_IF_ERROR(io_threads_->Start());
+    RINGSIDE_RETURN_IF_ERROR(io_threads_->Start(EntriesFor(config_.disks)));
   }
   RINGSIDE_RETURN_IF_ERROR(disks_->CheckWaiters(*io_threads_));
   if (const absl::Status status = io_threads_->uring_status(); !status.ok()) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/printable.h"
 #include "devices/latency_trace.h"
+#include "devices/signal_policy.h"
 #include "poll/policy.h"
 
 namespace ringside {
@@ -30,6 +31,23 @@ template <uint64_t QueueStatistics::* counter>
 void WriteQueues(const MetricSource& source, MetricWriter& writer) {
   ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
     writer.Sample({device, queue}, MetricNumber(of.*counter));
+  });
+}
+
+// Of one of its interrupts.
+template <uint64_t SignalStatistics::* counter>
+void WriteSignals(const MetricSource& source, MetricWriter& writer) {
+  ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
+    writer.Sample({device, queue}, MetricNumber(of.signals.*counter));
+  });
+}
+
+void WriteReasons(const MetricSource& source, MetricWriter& writer) {
+  ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
+    for (size_t reason = 0; reason < kSignalReasons; ++reason) {
+      writer.Sample({device, queue, SignalReasonName(static_cast<SignalReason>(reason))},
+                    MetricNumber(of.signals.raised[reason]));
+    }
   });
 }
 
@@ -212,8 +230,35 @@ std::span<const Metric> Metrics() {
       {"ringside_interrupts_total",
        kCounter,
        {"device", "queue"},
-       "batches that the driver was interrupted for",
+       "interrupts of the driver for batches",
        WriteQueues<&QueueStatistics::interrupts>},
+      {"ringside_interrupts_by_reason_total",
+       kCounter,
+       {"device", "queue", "reason"},
+       "the same, by what made them due: dry (the guest had little or nothing else to do), early "
+       "(it does best without waiting), awaited (somebody waits for one completion alone), silence "
+       "(it did not get on with what it had), age (none waits for longer than 5 ms), hurry (a "
+       "flush was done), sleep (the I/O thread was about to sleep, or the queue to leave it)",
+       WriteReasons},
+      {"ringside_interrupts_held_total",
+       kCounter,
+       {"device", "queue"},
+       "interrupts that waited until the guest had use for them",
+       WriteSignals<&SignalStatistics::held>},
+      {"ringside_interrupts_dropped_total",
+       kCounter,
+       {"device", "queue"},
+       "of these, the ones that the driver wanted no more",
+       WriteSignals<&SignalStatistics::dropped>},
+      {"ringside_interrupts_held_seconds_total",
+       kCounter,
+       {"device", "queue"},
+       "for how long they waited, in all",
+       [](const MetricSource& source, MetricWriter& writer) {
+         ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
+           writer.Sample({device, queue}, MetricSeconds(of.signals.held_ns));
+         });
+       }},
       {"ringside_queue_info",
        kGauge,
        {"device", "queue", "io_thread"},

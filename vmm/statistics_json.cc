@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "devices/latency_trace.h"
+#include "devices/signal_policy.h"
 #include "vmm/poll_settings.h"
 
 namespace ringside {
@@ -28,6 +29,22 @@ Json LatencyJson(const LatencyHistogram& histogram) {
   return {{"count", histogram.count()}, {"sum_ns", histogram.sum_ns}, {"buckets", buckets}};
 }
 
+Json SignalsJson(const SignalStatistics& signals) {
+  Json raised = Json::object();
+  for (size_t i = 0; i < kSignalReasons; ++i) {
+    raised[SignalReasonName(static_cast<SignalReason>(i))] = signals.raised[i];
+  }
+  return {{"raised", raised},
+          {"held", signals.held},
+          {"held_ns", signals.held_ns},
+          {"dropped", signals.dropped}};
+}
+
+// 0 of none.
+double PerOne(uint64_t sum, uint64_t count) {
+  return count == 0 ? 0 : static_cast<double>(sum) / static_cast<double>(count);
+}
+
 }  // namespace
 
 Json QueueStatisticsJson(const QueueStatistics& queue) {
@@ -46,11 +63,11 @@ Json QueueStatisticsJson(const QueueStatistics& queue) {
                {"kicks_enabled", queue.kicks_on},
                {"kicks_disabled", queue.kicks_off},
                {"batches", queue.batches},
-               {"requests_per_batch", queue.batches == 0 ? 0
-                                                         : static_cast<double>(queue.requests()) /
-                                                               static_cast<double>(queue.batches)},
+               {"requests_per_batch", PerOne(queue.requests(), queue.batches)},
                {"interrupts", queue.interrupts},
-               {"interrupts_suppressed", queue.interrupts_suppressed()}};
+               {"requests_per_interrupt", PerOne(queue.requests(), queue.interrupts)},
+               {"interrupts_suppressed", queue.interrupts_suppressed()},
+               {"signals", SignalsJson(queue.signals)}};
   for (const LatencyHistogram& histogram : queue.latencies) {
     json["latencies"][RequestKindName(histogram.kind)] = LatencyJson(histogram);
   }

@@ -282,7 +282,7 @@ void BlkQueueRead(benchmark::State& state) {
               rig.stats().bytes_read.Get() == requests * kBytes,
           "not every request was done");
   Require(state, rig.stats().batches.Get() == rig.source().batches(), "a batch was split");
-  Require(state, rig.stats().interrupts.Get() == 0 && rig.source().enters() == 0,
+  Require(state, rig.stats().signals.total() == 0 && rig.source().enters() == 0,
           "the thread called the kernel");
 }
 

@@ -52,10 +52,13 @@ struct PollConfig {
   double cpu_max = 1.0;
 };
 
-// When in a turn of an I/O thread results are shown and signalled.
+// When in a turn of an I/O thread results are shown to the guest, and its interrupt is raised.
 enum class Signalling {
   kEarly,    // completions before new work is taken, so that the guest goes on meanwhile
   kBatched,  // once new work is under way, together with what it gave already
+  // Shown as early. An interrupt is held while the guest is busy with what it has, if it gets more
+  // done that way. It waits for 5 ms at most (docs/running.md), and only on a thread that polls.
+  kCost,
 };
 
 struct IoThreadTuning {
@@ -70,8 +73,8 @@ struct IoThreadConfig {
   enum class Waiter { kAuto, kUring, kEpoll };
 
   std::string id = {};  // as DiskConfig::id; empty: the first free of "io0", "io1", ...
-  // Polls before it sleeps where that pays; idle, it sleeps.
-  IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}};
+  // Polls before it sleeps, and holds interrupts, where that pays; idle, it sleeps.
+  IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}, .signalling = Signalling::kCost};
   Waiter waiter = Waiter::kAuto;
   std::vector<int> cpus = {};  // of the host, where it may run; empty: anywhere
 };

@@ -1,4 +1,5 @@
-// Why a machine's I/O threads poll, doze or sleep: what the policy of each knows and would do now.
+// Why a machine's I/O threads poll, doze or sleep, and when they interrupt the guest: what the
+// policy of each knows and would do now.
 // All of it is a copy, made when it is asked for. Times are in nanoseconds.
 #pragma once
 
@@ -35,6 +36,7 @@ struct WaitPlan {
   int64_t doze_ns = 0;
   int64_t spin_ns = 0;      // kWaitForever: until something comes
   bool offers_cpu = false;  // polls on only while no other thread waits for the CPU
+  bool may_hold = false;    // polls on, instead of dozing or sleeping, while interrupts are held
 };
 
 // What decided how a wait went.
@@ -83,9 +85,50 @@ struct PollExplanation {
   const WaitExplanation& of(Waiting what) const { return waitings[static_cast<size_t>(what)]; }
 };
 
+// Why the interrupt for completions was raised when it was (docs/signalling.md).
+enum class SignalReason : uint8_t {
+  kDry,      // the guest had little or nothing at hand
+  kEarly,    // it does best without holding any
+  kAwaited,  // somebody in the guest waits for one of the completions alone
+  kSilence,  // it did not get on with what it had
+  kAge,      // none is held for longer
+  kHurry,    // a flush was among the completions
+  kSleep,    // the thread was about to sleep, or the queue to leave it
+  kHold,     // it was not raised yet
+};
+inline constexpr size_t kSignalReasons = 7;  // for which it is raised
+
+// What is known of the guest that has a queue. Times are 0 while they are unknown.
+struct SignalExplanation {
+  // A guest is *at hand* of requests that were completed, and that it was told of and has not
+  // replaced by new ones yet. While that is more than a share of all its requests, interrupts wait.
+  // Among these shares the best is chosen; 1: none ever waits; 0: while it has any.
+  static constexpr size_t kRungs = 4;
+  static constexpr std::array<double, kRungs> kShares = {1, 0.5, 0.25, 0};
+
+  // While it has from 2^i to 2^(i+1) - 1 requests, those beyond that for the last i.
+  struct Lesson {
+    size_t rung = 0;                     // in use: that of kShares[rung]
+    std::array<double, kRungs> rates{};  // requests per ns, as measured; 0: not known
+  };
+  static constexpr size_t kDepths = 10;
+
+  double reaction_ns = 0;  // the longest between two signs that it got on, lately
+  double silence_ns = 0;   // no interrupt is held for a guest that gives no sign for longer
+  std::array<Lesson, kDepths> lessons;
+};
+
+struct QueueExplanation {
+  std::string device;  // its id
+  uint16_t queue = 0;
+  SignalExplanation signals;  // empty where interrupts are not held
+};
+
 struct IoThreadExplanation {
   std::string io_thread;
   PollExplanation poll;
+  // Those that it serves, but for devices of which a queue is just being moved.
+  std::vector<QueueExplanation> queues;
 };
 
 }  // namespace ringside

@@ -109,8 +109,8 @@ class RINGSIDE_EXPORT Machine {
 
   // Also while it runs. Waits for no storage and no I/O thread, and wakes none.
   MachineStatistics Statistics();
-  // Why the I/O threads poll, doze or sleep. Also while it runs. Waits for a turn of each;
-  // DeadlineExceeded: storage or a server holds one.
+  // Why the I/O threads poll, doze or sleep, and interrupt the guest. Also while it runs. Waits for
+  // a turn of each; DeadlineExceeded: storage or a server holds one.
   absl::StatusOr<std::vector<IoThreadExplanation>> Explain(
       absl::Duration patience = absl::InfiniteDuration()) const;
   // Has the requests of a disk or device be traced, or not, by its id; off at first, but for those

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "ringside/config.h"
+#include "ringside/explanation.h"
 
 namespace ringside {
 
@@ -39,6 +40,15 @@ struct LatencyHistogram {
   uint64_t count() const { return std::accumulate(counts.begin(), counts.end(), uint64_t{0}); }
 };
 
+// The interrupts of a queue. What is held is raised in the end or dropped, so at any moment
+// `dropped` and those raised after a hold are `held`, but for one that is held right now.
+struct SignalStatistics {
+  std::array<uint64_t, kSignalReasons> raised{};  // by SignalReason
+  uint64_t held = 0;     // those that were wanted and waited until the guest had use for them
+  uint64_t held_ns = 0;  // for how long, in all, those that were dropped included
+  uint64_t dropped = 0;  // of those held, the ones that the guest wanted no more
+};
+
 // A queue of a device, over the device's life, resets and moves included. A read is what writes
 // into the guest's memory, for whatever device.
 struct QueueStatistics {
@@ -49,7 +59,8 @@ struct QueueStatistics {
   uint64_t kicks = 0;                    // of the guest's driver
   uint64_t kicks_on = 0, kicks_off = 0;  // how often it was asked to kick, and not to
   uint64_t batches = 0;                  // publications of completed requests
-  uint64_t interrupts = 0;               // of those, the ones the driver wanted to hear of
+  uint64_t interrupts = 0;               // that were raised; one may be for several batches
+  SignalStatistics signals;              // why these were raised, and when
   // Of the requests that were traced (Machine::SetTrace), by kind; of a kind that had none there is
   // none.
   std::vector<LatencyHistogram> latencies;
@@ -101,7 +112,7 @@ struct IoThreadStatistics {
   std::string waiter;  // "io_uring" or "epoll"
   // As set now.
   PollConfig poll;
-  std::string signal;     // "early" or "batched"
+  std::string signal;     // "early", "batched" or "cost"
   std::vector<int> cpus;  // of the host, where it is kept; empty: anywhere
 
   uint64_t turns = 0;

@@ -26,5 +26,28 @@ TEST(NewestTest, KeepsTheNewestInOrder) {
   EXPECT_EQ(newest.overwritten(), 6u);
 }
 
+std::vector<int> Last(Newest<int>& newest, size_t count) {
+  std::vector<int> last;
+  newest.ForNewest(count, [&last](int record) { last.push_back(record); });
+  return last;
+}
+
+TEST(NewestTest, GoesThroughTheNewestBackwards) {
+  Newest<int> newest(3);
+  EXPECT_THAT(Last(newest, 1), IsEmpty());
+  newest.Add() = 1;
+  newest.Add() = 2;
+  EXPECT_THAT(Last(newest, 0), IsEmpty());
+  EXPECT_THAT(Last(newest, 1), ElementsAre(2));
+  EXPECT_THAT(Last(newest, 9), ElementsAre(2, 1)) << "no more than there are";
+  newest.Add() = 3;
+  EXPECT_THAT(Last(newest, 2), ElementsAre(3, 2)) << "the next place is the first one";
+  newest.Add() = 4;
+  EXPECT_THAT(Last(newest, 2), ElementsAre(4, 3));
+  EXPECT_THAT(Last(newest, SIZE_MAX), ElementsAre(4, 3, 2)) << "nor than there is room for";
+  newest.ForNewest(2, [](int& record) { record *= 10; });
+  EXPECT_THAT(newest.InOrder(), ElementsAre(2, 30, 40));
+}
+
 }  // namespace
 }  // namespace ringside

@@ -107,7 +107,7 @@ class CtlTest(unittest.TestCase):
         self.start()
         self.assertRegex(on_terminal("ctl", self.socket, "machine"), "(?m)^state +running$")
         table = on_terminal("ctl", self.socket, "iothreads")
-        self.assertRegex(table, r"(?m)^id +waiter +signal.*\n^io0 +\w+ +early")
+        self.assertRegex(table, r"(?m)^id +waiter +signal.*\n^io0 +\w+ +cost")
         self.assertIn("sleep_cost:", on_terminal("ctl", self.socket, "explain-iothread", "io0"))
         self.assertEqual(on_terminal("ctl", self.socket, "operations", "--json")[0], "[")
 

@@ -1,11 +1,13 @@
-// How I/O threads wait, as users of the ringside command meet it: policies, --poll-trace,
-// --explain.
+// How I/O threads wait and signal, as users of the ringside command meet it: policies,
+// --poll-trace,
+// --signal-trace, --explain.
 #include <algorithm>
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <sstream>
 
 #include "tests/support/vmm/disk_command_fixture.h"
@@ -126,6 +128,71 @@ TEST_F(PollCommandTest, RefusesAPollTraceThatCannotBe) {
   for (int round = 0; round < 2; ++round) {
     EXPECT_EQ(Run({"--disk", disk, "--poll-trace", Path("waits")}).status, 0);
   }
+}
+
+// ---- Trace of signals ----
+
+struct TracedSignal {
+  std::string queue, event;
+  int64_t ns = 0;
+  uint16_t index = 0;
+};
+
+std::vector<TracedSignal> ReadSignals(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  EXPECT_EQ(line, "# ringside signal trace 1");
+  std::getline(file, line);
+  EXPECT_EQ(line, "# queue,ns,event,index");
+  std::vector<TracedSignal> signals;
+  while (std::getline(file, line)) {
+    std::ranges::replace(line, ',', ' ');
+    std::istringstream words(line);
+    TracedSignal& signal = signals.emplace_back();
+    words >> signal.queue >> signal.ns >> signal.event >> signal.index;
+    EXPECT_TRUE(words) << line;
+  }
+  return signals;
+}
+
+// Of the newest events, so the first index is any.
+TEST_F(PollCommandTest, ASignalTraceTellsWhatWasTakenShownAndRaised) {
+  const ProcessResult run = Run({"--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--iothread",
+                                 "signal=early", "--signal-trace", Path("signals")},
+                                "rw=randread qd=4 wait=irq runtime=300ms");
+  ASSERT_EQ(run.status, 0) << run.errors;
+  std::map<std::string, int> events;
+  std::map<std::string, uint16_t> index;
+  int64_t last_ns = 0;
+  for (const TracedSignal& signal : ReadSignals(Path("signals"))) {
+    ASSERT_EQ(signal.queue, "disk0.0") << "the guest uses no other";
+    ++events[signal.event];
+    EXPECT_GE(signal.ns, last_ns) << "in the order of their happening";
+    last_ns = signal.ns;
+    index[signal.event] = signal.index;
+    if (signal.event == "shown" && index.contains("took")) {
+      EXPECT_LT(static_cast<uint16_t>(index["took"] - signal.index), 256) << "taken before";
+    }
+    if (signal.event == "raised") {
+      EXPECT_EQ(signal.index, index["shown"]);
+    }
+  }
+  EXPECT_GT(events["took"], 5);
+  EXPECT_GT(events["shown"], 5);
+  EXPECT_GT(events["raised"], 5);
+  EXPECT_LE(std::accumulate(events.begin(), events.end(), 0,
+                            [](int sum, const auto& each) { return sum + each.second; }),
+            65536);
+  EXPECT_EQ(events["held"], 0) << "signal=early";
+}
+
+TEST_F(PollCommandTest, RefusesASignalTraceThatCannotBe) {
+  const std::string disk = "path=" + MakeDisk("disk", kMiB);
+  ExpectRefused({"--signal-trace", Path("signals")},
+                "--signal-trace is about disks, and there is none: give a --disk");
+  ExpectRefused({"--disk", disk, "--signal-trace", Path("disk")},
+                "--signal-trace '" + Path("disk") + "' holds something else, which would be lost");
 }
 
 // ---- Explanation ----

@@ -98,6 +98,45 @@ TEST_F(PollReportTest, TellsWhyInWords) {
           "  queue 1 of a\\x1b.img: 3 requests in 3 batches, 5 kicks: 0.0% found by polling\n");
 }
 
+TEST_F(PollReportTest, TellsWhenTheGuestWasInterruptedAndWhy) {
+  QueueStatistics& queue = statistics_.disks[0].queues[0];
+  queue.interrupts = 100;
+  queue.signals = {.raised = {70, 20, 10}, .held = 40, .held_ns = 480'000, .dropped = 3};
+  SignalExplanation signals = {.reaction_ns = 12'000, .silence_ns = 24'000};
+  signals.lessons[0] = {.rung = 0, .rates = {1e-4}};
+  signals.lessons[4] = {.rung = 2, .rates = {4e-4, 5e-4, 6e-4, 0}};
+  signals.lessons[9] = {.rung = 3, .rates = {0, 0, 0, 1e-3}};
+  explanations_[0].queues = {{.device = "", .queue = 0, .signals = signals}};
+  EXPECT_THAT(Text(), HasSubstr("found by polling\n"
+                                "    interrupts: 100, one for 5.0 requests\n"
+                                "    held: 40, for 12us on average, 480us in all; not needed then: "
+                                "3\n"
+                                "             70 as the guest had little or nothing else to do\n"
+                                "             20 as it does best without waiting\n"
+                                "             10 as somebody waits for one completion alone\n"
+                                "    with 1 request: interrupts at once; measured: at once "
+                                "100000/s\n"
+                                "    with 16 to 31 requests: interrupts at a quarter at hand; "
+                                "measured: at once 400000/s, at half at hand 500000/s, at a "
+                                "quarter at hand 600000/s\n"
+                                "    with 512 requests and more: interrupts at none at hand; "
+                                "measured: at none at hand 1000000/s\n"
+                                "    the guest got on every 12us at most; none waits if it is "
+                                "silent for 24us\n"
+                                "I/O thread io1"));
+  const Json of_queue = ParsedJson()["io_threads"][0]["signals"][0];
+  EXPECT_EQ(of_queue["queue"], 0);
+  EXPECT_EQ(of_queue["reaction_ns"], 12'000);
+  EXPECT_EQ(of_queue["silence_ns"], 24'000);
+  ASSERT_EQ(of_queue["lessons"].size(), 3u) << "of what is known";
+  const Json& lesson = of_queue["lessons"][1];
+  EXPECT_EQ(lesson["requests"], 16);
+  EXPECT_EQ(lesson["share"], 0.25);
+  ASSERT_EQ(lesson["measured"].size(), 3u);
+  EXPECT_EQ(lesson["measured"][1]["share"], 0.5);
+  EXPECT_NEAR(lesson["measured"][1]["requests_per_second"].get<double>(), 500'000, 1);
+}
+
 TEST_F(PollReportTest, ALongHistogramStillFitsAScreen) {
   std::vector<WaitExplanation::Bucket>& histogram = cost().of(Waiting::kIdle).histogram;
   histogram.clear();

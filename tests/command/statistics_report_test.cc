@@ -10,6 +10,7 @@ namespace ringside {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 MachineStatistics TwoThreads() {
   MachineStatistics statistics;
@@ -68,6 +69,28 @@ TEST(StatisticsReportTest, TheJsonTellsThemToo) {
   EXPECT_EQ(thread["spin_preemptions"], 3);
   EXPECT_EQ(thread["kick_ns"], 8000);
   EXPECT_EQ(thread["sleep_cpu_ns"], 1900);
+}
+
+TEST(StatisticsReportTest, InterruptsThatWereHeldAreToldOf) {
+  MachineStatistics statistics = TwoThreads();
+  QueueStatistics& queue = statistics.disks[0].queues[0];
+  queue.reads = 1000;
+  queue.interrupts = 80;
+  queue.signals.raised[static_cast<size_t>(SignalReason::kDry)] = 80;
+  EXPECT_THAT(StatisticsTable(statistics), Not(HasSubstr("held")));
+  queue.signals.held = 4;
+  queue.signals.held_ns = 10'000;
+  queue.signals.dropped = 1;
+  EXPECT_THAT(StatisticsTable(statistics),
+              HasSubstr("    interrupts: 80, one for 12.5 requests\n"
+                        "    held: 4, for 2.5us on average, 10us in all; not needed then: 1\n"));
+  const nlohmann::json json =
+      nlohmann::json::parse(StatisticsJsonText(statistics))["disks"][0]["queues"][0];
+  EXPECT_EQ(json["requests_per_interrupt"], 12.5);
+  EXPECT_EQ(json["signals"]["raised"]["dry"], 80);
+  EXPECT_EQ(json["signals"]["held"], 4);
+  EXPECT_EQ(json["signals"]["held_ns"], 10'000);
+  EXPECT_EQ(json["signals"]["dropped"], 1);
 }
 
 TEST(StatisticsReportTest, TheJsonHasTheLatenciesOfWhatWasTraced) {

@@ -1,5 +1,6 @@
 #include "devices/latency_trace.h"
 
+#include <functional>
 #include <gtest/gtest.h>
 
 #include "base/clock.h"
@@ -100,6 +101,55 @@ TEST(LatencyTrace, ASuppressedInterruptIsNone) {
   EXPECT_EQ(records[0].at(LatencyPoint::kInterrupt), 0);
   EXPECT_TRUE(Ordered(records[0], LatencyPoint::kPublished));
   EXPECT_NE(records[1].at(LatencyPoint::kInterrupt), 0);
+}
+
+// Oldest first: whether there was an interrupt.
+std::vector<bool> Stamped(const LatencyTrace& trace) {
+  std::vector<bool> stamped;
+  for (const LatencyRecord& record : trace.Records()) {
+    stamped.push_back(record.at(LatencyPoint::kInterrupt) != 0);
+  }
+  return stamped;
+}
+
+TEST(LatencyTrace, AHeldInterruptIsStampedWhenItIsRaised) {
+  LatencyTrace trace(4, histograms);
+  RunOne(trace, 0, 1);
+  RunOne(trace, 1, 2, Interrupt::kHeld);
+  RunOne(trace, 2, 3, Interrupt::kHeld);
+  EXPECT_EQ(Stamped(trace), (std::vector{true, false, false}));
+  trace.HeldIsRaised();
+  const std::vector<LatencyRecord> records = trace.Records();
+  for (const LatencyRecord& record : records) EXPECT_TRUE(Ordered(record));
+  EXPECT_EQ(records[1].at(LatencyPoint::kInterrupt), records[2].at(LatencyPoint::kInterrupt));
+  EXPECT_LT(records[0].at(LatencyPoint::kInterrupt), records[1].at(LatencyPoint::kPublished));
+  RunOne(trace, 3, 4, Interrupt::kHeld);
+  trace.HeldIsRaised();
+  const std::vector<LatencyRecord> later = trace.Records();
+  EXPECT_LT(later[2].at(LatencyPoint::kInterrupt), later[3].at(LatencyPoint::kPublished));
+}
+
+TEST(LatencyTrace, AHeldInterruptThatIsNeverRaisedIsNone) {
+  LatencyTrace trace(4, histograms);
+  const auto found = [&] { RunOne(trace, 1, 1, Interrupt::kSuppressed); };
+  const auto dropped = [&] { trace.HeldIsDropped(); };
+  const auto reset = [&] { trace.Restart(); };
+  for (const std::function<void()>& end : {std::function<void()>(found), {dropped}, {reset}}) {
+    RunOne(trace, 0, 512, Interrupt::kHeld);
+    const size_t held = trace.Records().size() - 1;
+    end();
+    RunOne(trace, 2, 512, Interrupt::kHeld);
+    trace.HeldIsRaised();
+    EXPECT_FALSE(Stamped(trace)[held]);
+    EXPECT_TRUE(Stamped(trace).back());
+  }
+}
+
+TEST(LatencyTrace, MoreMayBeHeldThanThereIsRoomFor) {
+  LatencyTrace trace(4, histograms, /*capacity=*/2);
+  for (uint16_t i = 0; i < 5; ++i) RunOne(trace, i % 4, i, Interrupt::kHeld);
+  trace.HeldIsRaised();
+  EXPECT_EQ(Stamped(trace), (std::vector{true, true}));
 }
 
 TEST(LatencyTrace, WhatIsAnsweredAtOnceIsCompletedWhenTaken) {

@@ -28,6 +28,7 @@ struct Setup {
   IoThread::Waiter waiter;
   Engine engine;
   bool event_idx;
+  bool holds = false;  // interrupts that were asked for
 };
 
 class MoveStressTest : public ::testing::TestWithParam<Setup> {
@@ -38,12 +39,7 @@ class MoveStressTest : public ::testing::TestWithParam<Setup> {
     }
     for (size_t i = 0; i < kThreads; ++i) {
       threads_.push_back(
-          *IoThread::Start("move", GetParam().waiter,
-                           // One that looks for long, one for a little, one that sleeps at once.
-                           {.poll = {.kind = i == 0   ? PollKind::kFixed
-                                             : i == 1 ? PollKind::kGrowShrink
-                                                      : PollKind::kNever,
-                                     .max_ns = 20'000}}));
+          *IoThread::Start("move", GetParam().waiter, GetParam().holds ? Holding(i) : Polling(i)));
     }
     disk_ = *FileDevice::Create({.path = file_.path(), .aio = GetParam().engine}, Logger());
     device_ = std::make_unique<VirtioBlk>(*disk_, *memory_, std::vector{threads_[0].get()},
@@ -51,11 +47,23 @@ class MoveStressTest : public ::testing::TestWithParam<Setup> {
     MakeRigs();
     for (uint16_t i = 0; i < kQueues; ++i) {
       guests_.push_back(std::make_unique<BlkWorkload>(*rigs_[i], i * kShare, kShare, i));
+      if (GetParam().holds) guests_.back()->PlayWithEvents();
     }
   }
   void TearDown() override {
     device_.reset();
     disk_.reset();
+  }
+
+  // One that looks for long, one for a little, one that sleeps at once.
+  static IoThreadTuning Polling(size_t thread) {
+    constexpr std::array kKinds = {PollKind::kFixed, PollKind::kGrowShrink, PollKind::kNever};
+    return {.poll = {.kind = kKinds[thread], .max_ns = 20'000}};
+  }
+  // One that sleeps often, one that looks on while it holds something, one that holds nothing.
+  static IoThreadTuning Holding(size_t thread) {
+    constexpr std::array kKinds = {PollKind::kFixed, PollKind::kCost, PollKind::kNever};
+    return {.poll = {.kind = kKinds[thread], .max_ns = 5'000}, .signalling = Signalling::kCost};
   }
 
   void MakeRigs() {
@@ -176,6 +184,7 @@ TEST_P(MoveStressTest, NothingIsLostAndNothingIsDoneTwice) {
     EXPECT_TRUE(Content(i) == guests_[i]->shadow());
     EXPECT_EQ(device_->stats(i).errors.Get(), 0u);
     requests += device_->stats(i).requests();
+    EXPECT_EQ(device_->stats(i).signals.held.Get() > 0, GetParam().holds);
   }
   // What a queue has counted the disk has done, once, but for what a reset has recalled.
   uint64_t given = 0;
@@ -193,6 +202,8 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(Setup{"ThreadsFlags", IoThread::Waiter::kEpoll, Engine::kThreads, false},
                       Setup{"ThreadsEventIdx", IoThread::Waiter::kEpoll, Engine::kThreads, true},
                       Setup{"NativeEventIdx", IoThread::Waiter::kEpoll, Engine::kNative, true},
+                      Setup{"ThreadsHeld", IoThread::Waiter::kEpoll, Engine::kThreads, true, true},
+                      Setup{"UringHeld", IoThread::Waiter::kUring, Engine::kIoUring, true, true},
                       Setup{"UringFlags", IoThread::Waiter::kUring, Engine::kIoUring, false},
                       Setup{"UringEventIdx", IoThread::Waiter::kUring, Engine::kIoUring, true}),
     [](const auto& info) { return info.param.name; });

@@ -172,7 +172,7 @@ TEST_F(VirtioBlkTest, ABatchCostsOnePublicationAndOneInterrupt) {
     Settle();
     EXPECT_EQ(rig().call.Clear(), 1u);
     EXPECT_EQ(device_->stats(0).batches.Get(), 1u);
-    EXPECT_EQ(device_->stats(0).interrupts.Get(), 1u);
+    EXPECT_EQ(device_->stats(0).signals.total(), 1u);
     Reset();
   }
 }
@@ -184,7 +184,7 @@ TEST_F(VirtioBlkTest, NoInterruptIsSentThatTheDriverDoesNotWant) {
     for (int i = 0; i < 50; ++i) EXPECT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);
     Settle();
     EXPECT_EQ(rig().call.Clear(), 0u);
-    EXPECT_EQ(device_->stats(0).interrupts.Get(), 0u);
+    EXPECT_EQ(device_->stats(0).signals.total(), 0u);
     EXPECT_EQ(device_->stats(0).batches.Get(), 50u);
     rig().queue().EnableInterrupts();
     EXPECT_EQ(rig().Run(driver().AddRead(0, 512)), kBlkOk);

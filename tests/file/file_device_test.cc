@@ -215,6 +215,38 @@ TEST(FileDeviceTest, ChoosesTheEngineByWhatThereIs) {
   EXPECT_THAT(Text(disk.status()), HasSubstr("aio=threads"));
 }
 
+// Keeps a thread with poll=always from ever sleeping.
+class SilentSource final : public Source {
+ public:
+  using Source::Source;
+  bool HasWork() override { return false; }
+  void Run() override {}
+  void EnableNotify() override {}
+  void DisableNotify() override {}
+};
+
+// It sees completions in memory, so it never enters the kernel for what signals them.
+TEST(FileDeviceTest, NativePollingEntersNoRing) {
+  if (const auto status = testing::UringStatus(); !status.ok()) GTEST_SKIP() << status.message();
+  const TempFile file(1 << 20, ".");
+  testing::TestDisk disk(
+      FileDevice::Create({.path = file.path(), .cache = CacheMode::kNone, .aio = Engine::kNative},
+                         Logger()),
+      IoThread::Waiter::kUring, {.kind = PollKind::kAlways});
+  ASSERT_TRUE(disk.status().ok()) << disk.status();
+  const EventFd never = *EventFd::Create();
+  SilentSource silent(never.fd());
+  RunOn(disk.io_thread(), [&] { EXPECT_TRUE(disk.io_thread().Attach(silent, Phase::kTake).ok()); });
+  uint64_t enters = 0;
+  for (int i = 0; i < 110; ++i) {
+    if (i == 10) enters = disk.io_thread().uring()->enters();
+    testing::TestRequest read(BlockOp::kRead, 0, {4096});
+    EXPECT_EQ(disk.Run(read), 0);
+  }
+  EXPECT_EQ(disk.io_thread().uring()->enters(), enters);
+  RunOn(disk.io_thread(), [&] { disk.io_thread().Detach(silent); });
+}
+
 // A guest may reset its disk for ever.
 TEST(FileDeviceTest, CountsOnInTheSamePlaceHoweverOftenAChannelIsOpened) {
   const TempFile file(4096);

@@ -11,6 +11,7 @@ namespace guest {
 namespace {
 
 constexpr size_t kMaxJobs = 32;
+constexpr uint64_t kNsPerUs = 1000;
 constexpr uint64_t kNsPerMs = 1'000'000;
 
 struct Unit {
@@ -19,7 +20,8 @@ struct Unit {
 };
 constexpr std::array kSizeUnits = {Unit{"", 1}, Unit{"k", 1 << 10}, Unit{"M", 1 << 20},
                                    Unit{"G", 1 << 30}};
-constexpr std::array kTimeUnits = {Unit{"ms", kNsPerMs}, Unit{"s", 1000 * kNsPerMs}};
+constexpr std::array kTimeUnits = {Unit{"us", kNsPerUs}, Unit{"ms", kNsPerMs},
+                                   Unit{"s", 1000 * kNsPerMs}};
 constexpr std::array kNoUnit = {Unit{"", 1}};
 
 struct Pattern {
@@ -95,6 +97,20 @@ void ReadPattern(Reader& reader, const CommandLine& words, Job& job) {
   reader.Refuse("rw", job.rw);
 }
 
+void ReadThinking(Reader& reader, const CommandLine& words, Job& job) {
+  constexpr uint64_t kMaxThinkNs = 1000 * kNsPerMs;
+  constexpr std::array<std::string_view, 2> kSwitch = {"0", "1"};
+  job.serial = !words.Get("think-serial").empty();
+  if (job.serial && !words.Get("think").empty()) reader.Refuse("think", "it and think-serial");
+  job.think_ns =
+      reader.Number(job.serial ? "think-serial" : "think", "0us", kTimeUnits, 0, kMaxThinkNs);
+  job.depth1 = reader.Choice("depth1", kSwitch) == 1;
+  job.thinks = job.serial || job.depth1 || !words.Get("think").empty();
+  if (job.thinks && !words.Get("rate").empty()) {
+    reader.Refuse("rate", "an open loop of users who think");
+  }
+}
+
 Job ReadJob(Reader& reader, const CommandLine& words) {
   constexpr uint64_t kMaxNs = 3'600'000 * kNsPerMs;
   constexpr std::array<std::string_view, 2> kWaits = {"poll", "irq"};
@@ -113,6 +129,7 @@ Job ReadJob(Reader& reader, const CommandLine& words) {
   job.seed = reader.Number("seed", "1", kNoUnit, 0, uint64_t{1} << 50);
   job.arrival =
       reader.Choice("arrival", kArrivals) == 0 ? ArrivalKind::kPeriodic : ArrivalKind::kPoisson;
+  ReadThinking(reader, words, job);
   return job;
 }
 

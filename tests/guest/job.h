@@ -17,6 +17,18 @@
 //                 latency counts from the arrival; several numbers are a job each. Without it a
 //                 request follows each completion
 //   arrival=periodic  or poisson
+//
+// In a closed loop, with wait=irq as Linux's driver does it: completions are looked at after
+// interrupts, which may come at any time, also during work.
+//   think=20us    from a completion's being seen to the next request in its place, as of a user who
+//                 thinks; the other requests in flight go on meanwhile. 0us: only as Linux's driver
+//                 does it
+//   think-serial=20us  the guest works for so long on each completion before the next request in
+//   its
+//                 place, on one after the other, as a program of one thread does
+//   depth1=1      one request in flight beside the others, as of a second program that does nothing
+//   else
+//                 and that is served first, between two steps of the others' work; reported apart
 
 #ifndef RINGSIDE_TESTS_GUEST_JOB_H_
 #define RINGSIDE_TESTS_GUEST_JOB_H_
@@ -46,6 +58,10 @@ struct Job {
   uint64_t seed = 1;
   uint64_t rate = 0;  // a second; 0: closed loop
   ArrivalKind arrival = ArrivalKind::kPeriodic;
+  bool thinks = false;  // any of the three words above
+  uint64_t think_ns = 0;
+  bool serial = false;  // the processor is busy while it thinks
+  bool depth1 = false;
 };
 
 constexpr uint64_t kMaxJobDepth = 256;

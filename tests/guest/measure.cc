@@ -80,6 +80,9 @@ void PrintLatency(JsonLine& line, const Histogram& latency) {
   line.Add("p9999", TicksToNs(latency.Quantile(9999, 10000)));
   line.Add("max", TicksToNs(latency.max()));
   line.Close('}');
+}
+
+void PrintHistogram(JsonLine& line, const Histogram& latency) {
   line.Open("histogram", '[');
   for (size_t i = 0; i < Histogram::kBuckets; ++i) {
     if (latency.count(i) == 0) continue;
@@ -98,6 +101,8 @@ void PrintJob(JsonLine& line, uint64_t number, const Job& job, std::string_view 
   line.Add("transport", transport);
   line.Add("loop", job.rate == 0 ? "closed" : "open");
   line.Add("rate", job.rate);
+  line.Add("think_ns", job.think_ns);
+  line.Add("serial", job.serial ? 1 : 0);
 }
 
 void PrintResult(JsonLine& line, const Job& job, const QueueResult& result) {
@@ -113,6 +118,12 @@ void PrintResult(JsonLine& line, const Job& job, const QueueResult& result) {
   line.Add("kicks", result.kicks);
   line.Add("interrupts", result.interrupts);
   PrintLatency(line, result.latency);
+  PrintHistogram(line, result.latency);
+  if (!job.depth1) return;
+  line.Open("depth1", '{');
+  line.Add("ios", result.depth1.total());
+  PrintLatency(line, result.depth1);
+  line.Close('}');
 }
 
 // The queues under load, made anew for each job, and what they did together.
@@ -206,6 +217,7 @@ void Measurement::AddUp() {
     total_.interrupts += one.interrupts;
     total_.ticks = std::max(total_.ticks, one.ticks);
     total_.latency.Merge(one.latency);
+    total_.depth1.Merge(one.depth1);
   }
 }
 

@@ -33,12 +33,15 @@ bool MeasuredQueue::Prepare(BlkQueue& queue, const Job& job, const Range& range,
   block_sectors_ = job.block_bytes / kSectorSize;
   // An indirect chain takes one descriptor of the ring's, a direct one three.
   const uint64_t room = rings_->indirect() ? rings_->size() : rings_->size() / 3;
-  if (job.depth > room || range.blocks < job.depth) return false;
-  slots_ = AllocateArray<Slot>(job.depth);
+  slot_count_ = job.depth + (job.depth1 ? 1 : 0);
+  if (slot_count_ > room || range.blocks < slot_count_) return false;
+  slots_ = AllocateArray<Slot>(slot_count_);
   by_head_ = AllocateArray<Slot*>(rings_->size());
-  free_slots_ = AllocateArray<uint16_t>(job.depth);
-  for (uint16_t i = 0; i < job.depth; ++i) {
+  free_slots_ = AllocateArray<uint16_t>(slot_count_);
+  waiting_ = AllocateArray<uint16_t>(slot_count_);
+  for (uint16_t i = 0; i < slot_count_; ++i) {
     LayOut(slots_[i], i);
+    slots_[i].alone = i == job.depth;
     free_slots_[free_count_++] = i;
   }
   if (job.verify) {
@@ -151,7 +154,9 @@ void MeasuredQueue::Flush() {
 }
 
 void MeasuredQueue::Complete(Slot& slot, uint64_t now) {
-  if (counting_) {
+  if (counting_ && slot.alone) {
+    result_.depth1.Add(now - slot.start);
+  } else if (counting_) {
     result_.latency.Add(now - slot.start);
     ++(slot.writes ? result_.writes : result_.reads);
   }
@@ -161,7 +166,18 @@ void MeasuredQueue::Complete(Slot& slot, uint64_t now) {
   if (!slot.writes && !Matches(slot)) ++result_.mismatches;
 }
 
-// Takes what has completed; in a closed loop each is followed by the next request until `end`.
+// What follows a completion: in a closed loop the next request until `end`, perhaps after a time.
+void MeasuredQueue::GoOn(Slot& slot, uint64_t now, uint64_t end) {
+  if (arrivals_ != nullptr || now >= end) {
+    free_slots_[free_count_++] = static_cast<uint16_t>(&slot - slots_);
+  } else if (job_.thinks && !slot.alone) {
+    StartWaiting(slot, now);
+  } else {
+    Issue(slot, now);
+  }
+}
+
+// Takes what has completed.
 bool MeasuredQueue::Harvest(uint64_t now, uint64_t end) {
   bool any = false;
   Virtqueue::Used used;
@@ -173,11 +189,7 @@ bool MeasuredQueue::Harvest(uint64_t now, uint64_t end) {
       continue;
     }
     Complete(*slot, now);
-    if (arrivals_ == nullptr && now < end) {
-      Issue(*slot, now);
-    } else {
-      free_slots_[free_count_++] = static_cast<uint16_t>(slot - slots_);
-    }
+    GoOn(*slot, now, end);
   }
   return any;
 }
@@ -228,10 +240,10 @@ void MeasuredQueue::EndCounting(uint64_t now) {
 void MeasuredQueue::Drain() {
   Flush();
   const Deadline deadline(kAllPatience);
-  while (free_count_ < job_.depth) {
+  while (free_count_ < slot_count_) {
     Harvest(TimeStamp(), 0);
     if (deadline.Passed()) {
-      Expect("measure: requests that never completed", 0, job_.depth - free_count_);
+      Expect("measure: requests that never completed", 0, slot_count_ - free_count_);
       ++result_.errors;
       return;
     }
@@ -250,20 +262,25 @@ void MeasuredQueue::Run(uint64_t start) {
   SpinUntil([start] { return TimeStamp() >= start; });
   while (arrivals_ == nullptr && free_count_ > 0) Issue(slots_[free_slots_[--free_count_]], start);
   Flush();
+  if (job_.thinks) {
+    RunThinking(measure_from, end);
+  } else {
+    RunLoop(measure_from, end);
+  }
+  arrivals_ = nullptr;
+  Drain();
+}
+
+void MeasuredQueue::RunLoop(uint64_t measure_from, uint64_t end) {
   for (;;) {
     if (!rings_->HasUsed()) WaitForWork();
     const uint64_t now = TimeStamp();
-    if (now >= end) {
-      EndCounting(now);
-      break;
-    }
+    if (now >= end) return EndCounting(now);
     if (!counting_ && now >= measure_from) BeginCounting(now);
     Harvest(now, end);
     if (arrivals_ != nullptr) IssueDue(now);
     Flush();
   }
-  arrivals_ = nullptr;
-  Drain();
 }
 
 bool MeasuredQueue::Rehearse() {

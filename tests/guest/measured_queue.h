@@ -29,6 +29,7 @@ struct QueueResult {
   uint64_t interrupts = 0;
   uint64_t ticks = 0;  // that were measured
   Histogram latency;   // ticks
+  Histogram depth1;    // of the job beside, whose requests are not in what is above
 };
 
 class MeasuredQueue {
@@ -62,8 +63,10 @@ class MeasuredQueue {
     uint64_t block;
     uint64_t buffer;
     volatile Descriptor* data;  // the descriptor of its data
+    uint64_t due;               // tick from which it may go on, while it waits for that
     uint16_t head;
     bool writes;
+    bool alone;  // of the depth-1 job beside the others
   };
   enum class Order : uint8_t { kAscending, kRandom };
 
@@ -74,7 +77,18 @@ class MeasuredQueue {
   void Flush();
   bool Harvest(uint64_t now, uint64_t end);
   void Complete(Slot& slot, uint64_t now);
+  void GoOn(Slot& slot, uint64_t now, uint64_t end);
   void WaitForWork();
+  void RunLoop(uint64_t measure_from, uint64_t end);
+  // The loop of users and programs that think, in measured_queue_thinking.cc.
+  void RunThinking(uint64_t measure_from, uint64_t end);
+  bool ToldOfCompletions() const;
+  void TakeCompletions(uint64_t end);
+  void IssueThoughtOf(uint64_t now, uint64_t end);
+  void Work(uint64_t end);
+  void AwaitLastInterrupt();
+  void StartWaiting(Slot& slot, uint64_t now);
+  Slot& TakeFirstWaiting();
   void Drain();
   void BeginCounting(uint64_t now);
   void EndCounting(uint64_t now);
@@ -89,7 +103,8 @@ class MeasuredQueue {
   Job job_;
   Range range_ = {};
   uint64_t block_sectors_ = 0;
-  Slot* slots_ = nullptr;  // job_.depth
+  Slot* slots_ = nullptr;
+  uint64_t slot_count_ = 0;
   Slot** by_head_ = nullptr;
   uint16_t* free_slots_ = nullptr;
   size_t free_count_ = 0;
@@ -102,6 +117,12 @@ class MeasuredQueue {
   uint64_t added_ = 0;  // since the last Flush
   Arrivals* arrivals_ = nullptr;
   bool was_full_ = false;
+  // Slots whose requests have completed, in the order in which they may go on: a ring of
+  // slot_count_.
+  uint16_t* waiting_ = nullptr;
+  size_t first_waiting_ = 0;
+  size_t waiting_count_ = 0;
+  uint32_t interrupts_seen_ = 0;
   bool counting_ = false;
   uint64_t counting_from_ = 0;
   QueueResult result_;

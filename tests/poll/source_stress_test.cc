@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "poll/io_thread.h"
 #include "tests/support/poll/run_on.h"
+#include "tests/support/poll/waiters.h"
 #include "tests/support/races.h"
 
 namespace ringside {
@@ -50,6 +51,14 @@ class Ring {
     std::atomic_thread_fence(std::memory_order_seq_cst);
     if (wants_kicks_.load(std::memory_order_relaxed) == 0) return;
     ++kicks_;
+    wake_.Signal();
+  }
+  // As the kernel's AIO does: it signals without a look, here `late` steps of Delay after the
+  // entry.
+  void PutLoudly(uint64_t value, int late) {
+    entries_[filled_ % kSize] = value;
+    available_.store(++filled_, std::memory_order_release);
+    Delay(late);
     wake_.Signal();
   }
   bool full() const { return filled_ - used_.load(std::memory_order_acquire) == kSize; }
@@ -128,15 +137,20 @@ class SourceStress : public ::testing::TestWithParam<std::tuple<IoThread::Waiter
   }
   std::unique_ptr<IoThread> io_thread_;
 };
+std::string SettingName(
+    const ::testing::TestParamInfo<std::tuple<IoThread::Waiter, PollKind>>& setting) {
+  const auto [waiter, kind] = setting.param;
+  return testing::WaiterName(waiter) + (kind == PollKind::kFixed ? "Spinning" : "");
+}
 INSTANTIATE_TEST_SUITE_P(With, SourceStress,
                          ::testing::Combine(::testing::Values(IoThread::Waiter::kEpoll,
                                                               IoThread::Waiter::kUring),
                                             ::testing::Values(PollKind::kNever, PollKind::kFixed)),
-                         [](const auto& param) {
-                           const bool uring = std::get<0>(param.param) == IoThread::Waiter::kUring;
-                           return std::string(uring ? "Uring" : "Epoll") +
-                                  (std::get<1>(param.param) == PollKind::kFixed ? "Spinning" : "");
-                         });
+                         SettingName);
+INSTANTIATE_TEST_SUITE_P(OfCommands, SourceStress,
+                         ::testing::Combine(::testing::Values(IoThread::Waiter::kUringWithCommands),
+                                            ::testing::Values(PollKind::kNever)),
+                         SettingName);
 
 // Attached for a scope, so that a failed assertion leaves nothing behind.
 class Attached {
@@ -205,6 +219,46 @@ TEST_P(SourceStress, AStreamThatStopsOnlyWhenTheRingIsFullIsFinished) {
   EXPECT_EQ(source.last(), kRounds);
 }
 
+// Of a ring whose other side always signals, some time after the entry.
+class LoudSource final : public Source {
+ public:
+  LoudSource(Ring& ring, IoThread& io_thread)
+      : Source(ring.wake().fd(), Watching::kWhileWanted), ring_(ring), io_thread_(io_thread) {}
+  bool HasWork() override { return ring_.HasEntry(); }
+  void Run() override {
+    while (ring_.HasEntry()) in_order_ &= ring_.Take() == ++last_;
+    ring_.PublishUsed();
+  }
+  void EnableNotify() override { io_thread_.Want(*this, true); }
+  void DisableNotify() override { io_thread_.Want(*this, false); }
+  bool in_order() const { return in_order_; }
+
+ private:
+  Ring& ring_;
+  IoThread& io_thread_;
+  bool in_order_ = true;
+  uint64_t last_ = 0;
+};
+
+// The thread listens only while it sleeps. Sweeps the signal, which comes after its entry was seen
+// or not, over the thread's way into its sleep.
+TEST_P(SourceStress, SignalsThatNobodyAskedForWakeWhoSleeps) {
+  const OnTwoProcessors apart(*io_thread_);
+  Ring ring;
+  LoudSource source(ring, *io_thread_);
+  const Attached attached(*io_thread_, source, Phase::kComplete);
+  const RaceLimit limit;
+  uint32_t round = 0;
+  while (round < kRounds / 4 && !limit.IsOver()) {
+    ++round;
+    ring.PutLoudly(round, static_cast<int>(round % 3000));
+    ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); }))
+        << "entry " << round << " was left in the ring";
+    Delay(static_cast<int>(round % 1900));
+  }
+  EXPECT_TRUE(source.in_order());
+}
+
 // Two drivers with rings of different phases, and two that post tasks, each waiting for its last
 // one: they wake the thread for each other, and must not take each other's wake-ups away.
 TEST_P(SourceStress, RingsAndTasksDoNotLoseEachOthersWakeUps) {
@@ -258,6 +312,25 @@ class BusySource final : public Source {
   void EnableNotify() override {}
   void DisableNotify() override {}
 };
+
+// A thread that polls for ever looks no more at one that has long been silent, but hears it.
+TEST(ParkStress, WhoSignalsWithoutBeingAskedIsHeardWhenItIsParked) {
+  auto started = IoThread::Start("test", IoThread::Waiter::kUring);
+  if (!started.ok()) GTEST_SKIP() << started.status().message();
+  const std::unique_ptr<IoThread> io_thread = *std::move(started);
+  const EventFd never = *EventFd::Create();
+  BusySource busy(never);
+  const Attached busy_attached(*io_thread, busy, Phase::kComplete);
+  Ring ring;
+  LoudSource source(ring, *io_thread);
+  const Attached attached(*io_thread, source, Phase::kComplete);
+  for (uint32_t round = 1; round <= 100; ++round) {
+    const auto parked = [&] { return io_thread->stats().parked.Get() >= round; };
+    ASSERT_TRUE(SpinUntil(parked));
+    ring.PutLoudly(round, 0);
+    ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); })) << "entry " << round << " was lost";
+  }
+}
 
 // Sweeps the moment of the next entry over the one in which a source that has long been silent is
 // looked at for the last time: that look finds it, or the driver sees that a kick is wanted.

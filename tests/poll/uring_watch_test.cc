@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "poll/uring.h"
 #include "tests/support/descriptors.h"
@@ -24,10 +25,10 @@ using testing::TurnUntil;
 using testing::WaitForFd;
 using testing::WriteEntry;
 
-class UringWatch : public ::testing::Test {
+class UringWatch : public ::testing::TestWithParam<UringEntries> {
  protected:
   void SetUp() override {
-    auto uring = Uring::Create();
+    auto uring = Uring::Create(GetParam());
     if (!uring.ok()) GTEST_SKIP() << uring.status().message();
     uring_ = *std::move(uring);
   }
@@ -66,7 +67,7 @@ class UringWatch : public ::testing::Test {
 };
 
 // The look before the sleep must see what the kernel has not yet made a completion of.
-TEST_F(UringWatch, AWriteShowsInMemoryBeforeItReturns) {
+TEST_P(UringWatch, AWriteShowsInMemoryBeforeItReturns) {
   Watch(event_, &fired_);
   Settle();
   const uint64_t enters = uring_->enters();
@@ -81,7 +82,8 @@ TEST_F(UringWatch, AWriteShowsInMemoryBeforeItReturns) {
   EXPECT_LE(uring_->enters() - enters, 100u);  // one a write
 }
 
-TEST_F(UringWatch, ManyWritesAreOneCompletion) {
+TEST_P(UringWatch, ManyWritesAreOneCompletion) {
+  if (GetParam() == UringEntries::kWithCommands) return;  // each of this thread's writes is one
   Watch(event_, &fired_);
   Settle();
   const uint64_t enters = uring_->enters();
@@ -94,13 +96,13 @@ TEST_F(UringWatch, ManyWritesAreOneCompletion) {
   EXPECT_EQ(event_.Clear(), 10'000u);
 }
 
-TEST_F(UringWatch, WhatWasWrittenBeforeTheWatchIsSeen) {
+TEST_P(UringWatch, WhatWasWrittenBeforeTheWatchIsSeen) {
   event_.Signal();
   Watch(event_, &fired_);
   EXPECT_TRUE(TurnUntil(*uring_, [&] { return fired_; }));
 }
 
-TEST_F(UringWatch, AWatchIsArmedAndAWriteEndsTheSleep) {
+TEST_P(UringWatch, AWatchIsArmedAndAWriteEndsTheSleep) {
   uring_->Watch(event_.fd(), &fired_);  // armed by what follows
   std::thread writer([&] { event_.Signal(); });
   ASSERT_TRUE(SpinUntil([&] {
@@ -111,7 +113,7 @@ TEST_F(UringWatch, AWatchIsArmedAndAWriteEndsTheSleep) {
   writer.join();
 }
 
-TEST_F(UringWatch, EachOfManyHasItsOwnFlag) {
+TEST_P(UringWatch, EachOfManyHasItsOwnFlag) {
   struct {
     EventFd event = *EventFd::Create();
     Fired fired;
@@ -129,7 +131,7 @@ TEST_F(UringWatch, EachOfManyHasItsOwnFlag) {
   for (auto& one : watched) EXPECT_TRUE(one.fired);
 }
 
-TEST_F(UringWatch, UnwatchedItsFlagIsLeftAloneAtOnce) {
+TEST_P(UringWatch, UnwatchedItsFlagIsLeftAloneAtOnce) {
   for (int submit_before = 0; submit_before < 2; ++submit_before) {
     fired_.Clear();
     Watch(event_, &fired_);
@@ -147,7 +149,7 @@ TEST_F(UringWatch, UnwatchedItsFlagIsLeftAloneAtOnce) {
   uring_->Unwatch(event_.fd());  // harmless
 }
 
-TEST_F(UringWatch, UnwatchedBeforeItWasArmedItNeverIs) {
+TEST_P(UringWatch, UnwatchedBeforeItWasArmedItNeverIs) {
   uring_->Watch(event_.fd(), &fired_);
   uring_->Unwatch(event_.fd());
   Settle();
@@ -158,7 +160,7 @@ TEST_F(UringWatch, UnwatchedBeforeItWasArmedItNeverIs) {
 
 // The old watch's last completions come when its place may have been given away, or its descriptor
 // number.
-TEST_F(UringWatch, WhatTheKernelStillSaysOfAnOldWatchIsNotTakenForANewOnes) {
+TEST_P(UringWatch, WhatTheKernelStillSaysOfAnOldWatchIsNotTakenForANewOnes) {
   for (int round = 0; round < 3000; ++round) {
     Fired old_fired, new_fired;
     auto old_event = std::make_unique<EventFd>(*EventFd::Create());
@@ -183,13 +185,13 @@ TEST_F(UringWatch, WhatTheKernelStillSaysOfAnOldWatchIsNotTakenForANewOnes) {
 }
 
 // The process's descriptor is not the file: what the ring keeps of it must go, too.
-TEST_F(UringWatch, UnwatchedAndClosedTheFileIsGone) {
+TEST_P(UringWatch, UnwatchedAndClosedTheFileIsGone) {
   for (int i = 0; i < 10; ++i) ExpectFileGoneAfterUnwatch();
 }
 
 // The watch that stays is an I/O thread's own, which is as old as the ring. Before Linux 6.13 a
 // watch of a registered file would keep all later ones.
-TEST_F(UringWatch, ClosedFilesAreGoneAlthoughAnOlderWatchStays) {
+TEST_P(UringWatch, ClosedFilesAreGoneAlthoughAnOlderWatchStays) {
   Watch(event_, &fired_);
   Settle();
   for (int i = 0; i < 10; ++i) ASSERT_NO_FATAL_FAILURE(ExpectFileGoneAfterUnwatch());
@@ -204,9 +206,99 @@ TEST_F(UringWatch, ClosedFilesAreGoneAlthoughAnOlderWatchStays) {
   }
 }
 
+// Of an eventfd that is written whether anybody sleeps or not, as Linux AIO's is.
+TEST_P(UringWatch, UnwantedWritesCostNothing) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  Settle();
+  uring_->Want(event_.fd(), false);
+  event_.Signal();  // the poll of before
+  Settle();
+  const uint64_t enters = uring_->enters();
+  for (int i = 0; i < 100; ++i) {
+    event_.Signal();
+    uring_->Enter();
+    EXPECT_FALSE(uring_->HasCompletions());
+  }
+  EXPECT_EQ(uring_->enters(), enters);
+}
+
+TEST_P(UringWatch, WantedAgainNewWritesAreSeenAndOldOnesAreNot) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  for (int round = 0; round < 10; ++round) {
+    uring_->Want(event_.fd(), false);
+    event_.Signal();
+    Settle();
+    event_.Signal();
+    fired_.Clear();
+    uring_->Want(event_.fd(), true);
+    uring_->WantNow();
+    Settle();
+    EXPECT_FALSE(fired_);
+    for (int i = 0; i < 3; ++i) {  // as long as it is wanted
+      uring_->WantNow();
+      event_.Signal();
+      Settle();
+      EXPECT_TRUE(fired_) << "write " << i;
+      fired_.Clear();
+    }
+  }
+}
+
+TEST_P(UringWatch, AWriteBetweenTheWishAndTheSleepEndsTheSleep) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  for (int round = 0; round < 10; ++round) {
+    uring_->Want(event_.fd(), false);
+    event_.Signal();
+    Settle();
+    fired_.Clear();
+    uring_->Want(event_.fd(), true);
+    event_.Signal();
+    constexpr int64_t kLongNs = 5'000'000'000;
+    const int64_t start_ns = MonotonicNs();
+    for (int i = 0; i < 2 && !fired_; ++i) {
+      uring_->Enter(kLongNs);
+      uring_->Reap();
+    }
+    EXPECT_TRUE(fired_);
+    EXPECT_LT(MonotonicNs() - start_ns, kLongNs);
+  }
+}
+
+TEST_P(UringWatch, AWishIsPassedOnByACallThatSleepsOrAtOnceIfAsked) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  Settle();
+  uring_->Want(event_.fd(), false);
+  event_.Signal();
+  Settle();
+  fired_.Clear();
+  uring_->Want(event_.fd(), true);
+  const uint64_t enters = uring_->enters();
+  uring_->Enter();
+  EXPECT_EQ(uring_->enters(), enters);
+  event_.Signal();
+  EXPECT_FALSE(uring_->HasCompletions());
+  uring_->WantNow();
+  uring_->Enter();
+  EXPECT_TRUE(TurnUntil(*uring_, [&] { return fired_; }));
+}
+
+TEST_P(UringWatch, AWishThatIsTakenBackBeforeItIsPassedOnCostsNothing) {
+  uring_->Watch(event_.fd(), &fired_, Watching::kWhileWanted);
+  uring_->Want(event_.fd(), false);
+  uring_->Enter();
+  EXPECT_EQ(uring_->enters(), 0u);
+  event_.Signal();
+  EXPECT_FALSE(uring_->HasCompletions());
+  uring_->Want(event_.fd(), true);
+  uring_->Unwatch(event_.fd());
+  event_.Signal();
+  Settle();
+  EXPECT_FALSE(fired_);
+}
+
 // The kernel ends a multishot poll that finds no room for its completion. Unless it is armed again
 // the next write wakes nobody.
-TEST_F(UringWatch, APollThatTheKernelEndsIsArmedAgain) {
+TEST_P(UringWatch, APollThatTheKernelEndsIsArmedAgain) {
   const UniqueFd null = DevNull();
   const int file = *uring_->RegisterFile(null.get());
   Watch(event_, &fired_);
@@ -235,7 +327,7 @@ TEST_F(UringWatch, APollThatTheKernelEndsIsArmedAgain) {
 }
 
 // The same, with the watch taken away while it is ended.
-TEST_F(UringWatch, APollThatTheKernelEndsWhileItIsUnwatchedGivesItsPlaceBack) {
+TEST_P(UringWatch, APollThatTheKernelEndsWhileItIsUnwatchedGivesItsPlaceBack) {
   const UniqueFd null = DevNull();
   const int file = *uring_->RegisterFile(null.get());
   for (int round = 0; round < 3; ++round) {
@@ -256,6 +348,12 @@ TEST_F(UringWatch, APollThatTheKernelEndsWhileItIsUnwatchedGivesItsPlaceBack) {
     event_.Clear();
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(With, UringWatch,
+                         ::testing::Values(UringEntries::kUsual, UringEntries::kWithCommands),
+                         [](const auto& entries) {
+                           return entries.param == UringEntries::kUsual ? "Usual" : "WithCommands";
+                         });
 
 }  // namespace
 }  // namespace ringside

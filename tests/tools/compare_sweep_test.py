@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from comparekit import __main__ as main
-from comparekit import contestants, options, summary, sweep, sweep_plots, sweep_table
+from comparekit import contestants, iothread, options, summary, sweep, sweep_plots, sweep_table
 from comparekit.common import BadInput, MeasureError
 from compare_samples import host, job, results_of, sample, word_after
 
@@ -41,7 +41,7 @@ class WaysToWait(unittest.TestCase):
         self.assertEqual(options.parse([]).ringside_poll, tuple(ways))
         for policy, expected in ways.items():
             with mock.patch("comparekit.contestants.first_line", return_value="ringside 0"):
-                one = contestants.Ringside("ringside", "auto", contestants.POLLING[policy])
+                one = contestants.Ringside("ringside", "auto", iothread.POLLING[policy])
             self.assertEqual((one.name, word_after(one, "--iothread")), expected)
 
 

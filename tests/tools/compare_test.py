@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from unittest import mock
 
-from comparekit import contestants, cpu, guest_run, host, options, schedule, targets
+from comparekit import contestants, cpu, guest_run, host, iothread, options, schedule, targets
 from comparekit.common import BadInput, MeasureError
 
 DISK = targets.Target("disk", "file on ext4", "/data/a,b.img", 1 << 30, True)
@@ -192,7 +192,7 @@ class RingsideStatistics(unittest.TestCase):
     def setUp(self):
         with mock.patch.object(contestants, "first_line", return_value="ringside 0"):
             self.auto, self.native = (
-                contestants.Ringside("ringside", engine, contestants.POLLING["grow-shrink"])
+                contestants.Ringside("ringside", engine, iothread.POLLING["grow-shrink"])
                 for engine in ("auto", "native"))
 
     def statistics(self, aio):
@@ -283,7 +283,8 @@ def schedule_of(found, **changes):
     chosen = {"noise_limit": 5, "accept_noise": False, **changes}
     settings = {"rw": "randread", "rwmix": 70, "bs": "4k", "depths": (1, 2), "wait": "poll",
                 "rounds": 2, "rates": changes.get("rates", ()), "runtime_ms": 100, "apart": None,
-                "open_loops": changes.get("open_loops", ("open",))}
+                "open_loops": changes.get("open_loops", ("open",)),
+                "thinking": changes.get("thinking", [])}
     progress = mock.Mock()
     return schedule.Schedule(found, [DISK], settings, SimpleNamespace(**chosen), progress)
 
@@ -319,6 +320,10 @@ class Rounds(unittest.TestCase):
         self.assertEqual(self.boots, [("Ringside", True), ("other", True)]
                          + [("Ringside", False), ("other", False)] * 2)
         self.assertEqual([rounds.failures, rounds.noise], [[], []])
+
+    def test_users_think_in_the_closed_loop_alone(self):
+        schedule_of([self.a], thinking=["think=20us"], rates=("100",)).run()
+        self.assertEqual(self.words.count("think=20us"), 2)  # rounds
 
     def test_what_needs_no_check_gets_none(self):
         self.b.checked = False

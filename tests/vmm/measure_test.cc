@@ -231,6 +231,67 @@ TEST_F(MeasureTest, AnOpenLoopKeepsItsRate) {
   }
 }
 
+// Of a job on one queue: requests a second times their mean latency, by Little's law.
+double MeanInFlight(const nlohmann::json& ios, const nlohmann::json& latency,
+                    const nlohmann::json& job) {
+  return ios.get<double>() / job["runtime_ns"].get<double>() * latency["mean"].get<double>();
+}
+
+// By the word that says how the guest learns of completions.
+class ThinkingTest : public MeasureTest, public ::testing::WithParamInterface<const char*> {
+ protected:
+  nlohmann::json TheJob(const std::string& words) const {
+    const auto jobs = RunWell("runtime=300ms qd=8 " + words + " wait=" + GetParam());
+    if (jobs.size() != 1) {
+      ADD_FAILURE() << jobs.size() << " jobs";
+      return {};
+    }
+    ExpectSound(jobs[0]);
+    return jobs[0];
+  }
+};
+
+TEST_P(ThinkingTest, UsersThinkAtTheSameTime) {
+  const nlohmann::json job = TheJob("rw=randread think=2ms");
+  const double per_second = job["ios"].get<double>() / 0.3;
+  EXPECT_GT(per_second, 2 * 500.0);  // more than two of them could
+  // Each of the eight waits for the disk or thinks, or for a processor.
+  EXPECT_LE(MeanInFlight(job["ios"], job["latency_ns"], job) + per_second * 0.002, 8.5);
+}
+
+// What was in flight or waited at the start of the measured time may have been worked on before it.
+constexpr uint64_t kMostOfOneThread = 300 / 2 + 8;
+
+TEST_P(ThinkingTest, AProgramOfOneThreadWorksOnOneAfterTheOther) {
+  EXPECT_LE(TheJob("rw=randrw verify=1 size=1M think-serial=2ms")["ios"], kMostOfOneThread);
+}
+
+TEST_P(ThinkingTest, ADepth1JobGoesFirstAndIsReportedApart) {
+  const nlohmann::json job = TheJob("rw=randread depth1=1 think-serial=2ms");
+  const nlohmann::json& depth1 = job["depth1"];
+  EXPECT_LE(job["ios"], kMostOfOneThread);
+  EXPECT_GT(depth1["ios"], 0u);
+  // By interrupt its next request follows at once, also while the others are worked on.
+  if (job["wait"] == "irq") {
+    EXPECT_NEAR(MeanInFlight(depth1["ios"], depth1["latency_ns"], job), 1, 0.2);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(, ThinkingTest, ::testing::Values("poll", "irq"));
+
+TEST_F(MeasureTest, TheDeviceCountsTheRequestsOfBothJobs) {
+  auto machine = Machine::Create(Config("rw=randread qd=4 runtime=300ms warmup=0ms depth1=1"));
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  (*machine)->Wait();
+  const auto jobs = Jobs();
+  ASSERT_EQ(jobs.size(), 1u);
+  const MachineStatistics statistics = (*machine)->Statistics();
+  // Beside the rehearsal's, those that were in flight at the start and at the end.
+  EXPECT_NEAR(static_cast<double>(statistics.disks[0].queues[0].reads),
+              jobs[0]["ios"].get<double>() + jobs[0]["depth1"]["ios"].get<double>(), 1 + 5 + 5);
+}
+
 TEST_F(MeasureTest, QueuesRunOnProcessorsOfTheirOwn) {
   MachineConfig config = Config("rw=randrw verify=1 size=2M qd=4 queues=2 runtime=300ms");
   config.cpus = 2;
@@ -274,6 +335,20 @@ TEST_F(MeasureTest, AJobThatCannotBeRunSaysWhy) {
   EXPECT_THAT(run.output, HasSubstr("FAIL bs"));
   EXPECT_TRUE(Jobs().empty());
 }
+
+class RefusedThinkingTest : public MeasureTest,
+                            public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(RefusedThinkingTest, NamesTheWordAndRunsNoJob) {
+  const GuestRun run =
+      RunGuest(Config(std::string("rw=randread runtime=10ms ") + GetParam()), console_);
+  EXPECT_THAT(run.output, HasSubstr("FAIL "));
+  EXPECT_TRUE(Jobs().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(, RefusedThinkingTest,
+                         ::testing::Values("think=1us think-serial=1us", "think=2s",
+                                           "think=1us rate=10", "depth1=1 rate=10"));
 
 TEST_F(MeasureTest, ADiskTooSmallForTheDepthSaysSo) {
   const auto jobs = RunWell("rw=randread bs=1M size=4M qd=8 runtime=10ms");

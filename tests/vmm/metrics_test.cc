@@ -50,6 +50,20 @@ ParsedMetrics Parsed(const MachineStatistics& statistics, const std::string& mac
   return metrics;
 }
 
+TEST(Metrics, HeldInterruptsAreCountedByWhatMadeThemDue) {
+  MachineStatistics statistics;
+  QueueStatistics queue = {.interrupts = 5};
+  queue.signals = {.raised = {3, 2}, .held = 7, .held_ns = 1'500'000'000, .dropped = 1};
+  statistics.disks = {{.id = "a", .queues = {queue}}};
+  const ParsedMetrics metrics = Parsed(statistics);
+  EXPECT_EQ(metrics.Sum("ringside_interrupts_total"), 5);
+  EXPECT_EQ(metrics.Sum("ringside_interrupts_by_reason_total", {{"reason", "dry"}}), 3);
+  EXPECT_EQ(metrics.Sum("ringside_interrupts_by_reason_total"), 5);
+  EXPECT_EQ(metrics.Sum("ringside_interrupts_held_total"), 7);
+  EXPECT_EQ(metrics.Sum("ringside_interrupts_held_seconds_total"), 1.5);
+  EXPECT_EQ(metrics.Sum("ringside_interrupts_dropped_total"), 1);
+}
+
 TEST(Metrics, WhateverNamesMeanTheTextIsWellFormed) {
   for (const std::string name : {"disk0", "", "\xc3\xa4", kHostile, "\\", "\"", "\n", "\\x0a"}) {
     SCOPED_TRACE(name);

@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 
-from . import (front, front_plots, front_table, lab, machine_info, options as command_line, plots,
+from . import (front, front_plots, front_table, lab, lab_table, machine_info, options as command_line, plots,
                schedule, sweep, sweep_plots, sweep_table, table)
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
@@ -21,7 +21,8 @@ def compare(arguments):
     options = command_line.parse(arguments)
     need_guest()
     found, missing = find_contestants(options)
-    found += [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")]
+    if not options.thinking:  # Which nobody does on the host.
+        found += [HostEngine(engine) for engine in ("psync", "io_uring", "libaio")]
     return finish(measure_on_targets(found, missing, options), options)
 
 
@@ -85,7 +86,7 @@ def measure(contestants, targets, missing, options):
     """Returns what results.json holds."""
     settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
                 "depths": options.depths, "wait": options.wait, "rounds": options.rounds,
-                "rates": options.rates, "open_loops": options.open_loops,
+                "rates": options.rates, "open_loops": options.open_loops, "thinking": options.thinking,
                 "warmup_ms": schedule.WARMUP_MS, "apart": options.keep_apart}
     settings["runtime_ms"] = options.runtime or schedule.runtime_ms(contestants, targets, settings,
                                                                     options.minutes)
@@ -130,6 +131,8 @@ def _shown_by(results):
         return front_table, front_plots
     if sweep.is_sweep(results):
         return sweep_table, sweep_plots
+    if lab_table.is_lab(results):
+        return lab_table, plots
     return table, plots
 
 

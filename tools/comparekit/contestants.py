@@ -10,10 +10,10 @@ import json
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from .common import RELEASE_DIRECTORY, BadInput, MeasureError
+from .iothread import POLLING, Signalling, option_words
 
 GUEST = RELEASE_DIRECTORY / "tests" / "guest" / "guest.elf"
 QEMU = "qemu-system-x86_64"
@@ -58,44 +58,16 @@ class Contestant:
         return {}
 
 
-@dataclass(frozen=True)
-class Polling:
-    """How Ringside's I/O thread waits."""
-
-    policy: str            # As in --iothread poll=...
-    limit_us: int = None   # None: the policy has no limit.
-    price: str = None      # Of cost, likewise.
-
-    @property
-    def name(self):
-        limit = "" if self.limit_us is None else f"{self.limit_us}us"
-        return {"never": "no poll", "always": "poll always", "fixed": f"poll fixed {limit}",
-                "grow-shrink": f"poll {limit}", "weighted": f"poll weighted {limit}",
-                "cost": "poll cost" + ("" if self.price is None else f", price {self.price}"),
-                }[self.policy]
-
-    @property
-    def option(self):
-        return (f"poll={self.policy}" + ("" if self.limit_us is None else f",max={self.limit_us}us")
-                + ("" if self.price is None else f",price={self.price}"))
-
-
-# What QEMU's IOThread polls for by default, and Ringside's beside it.
-EQUAL_LIMIT_US = 32
-QEMU_POLL_MAX_NS = 32768
-# By what --ringside-poll calls them.
-POLLING = {"never": Polling("never"), "grow-shrink": Polling("grow-shrink", EQUAL_LIMIT_US),
-           "cost": Polling("cost"), "always": Polling("always")}
-
-
 class Ringside(Contestant):
+    """`way` is how its I/O thread waits or signals, of iothread.py."""
+
     family = "Ringside"
 
-    def __init__(self, program, engine, polling):
+    def __init__(self, program, engine, way):
         self.base_name = "Ringside" if engine == "auto" else f"Ringside {engine}"
-        super().__init__(f"{self.base_name} {polling.name}", program,
+        super().__init__(f"{self.base_name} {way.name}", program,
                          first_line([program, "--version"]))
-        self._engine, self._polling = engine, polling
+        self._engine, self._way = engine, way
 
     def serves(self, target):
         if target.is_null:
@@ -110,29 +82,32 @@ class Ringside(Contestant):
             cache = "none" if target.direct else "writeback"
             disk = f"path={target.path.replace(',', ',,')},cache={cache},aio={self._engine}"
         return [self.program, "run", "--kernel", str(GUEST), "--memory", f"{MEMORY_MIB}M",
-                "--disk", disk + ",queues=1", "--iothread", self._polling.option,
+                "--disk", disk + ",queues=1", *option_words(self._way),
                 "--stats", "json", "--cmdline", command_line]
 
     def check(self, target, errors):
         try:
             statistics = json.loads(errors[errors.index("{"):])
             disk = statistics["disks"][0]
-            queue = disk["queues"][0]
+            queues = disk["queues"]
         except (ValueError, LookupError) as error:
             raise MeasureError(f"its --stats json cannot be read ({error})") from error
         expected = "io_uring" if self._engine == "auto" else self._engine
         if not target.is_null and disk["aio"] != expected:
             raise MeasureError(f"the engine fell back to {disk['aio']}: see 'ringside doctor', or "
                                f"measure that one with --ringside-aio {disk['aio']}")
-        requests = max(queue["requests"], 1)
+        of_disk = {name: sum(queue[name] for queue in queues)
+                   for name in ("requests", "errors", "kicks", "interrupts")}
+        requests = max(of_disk["requests"], 1)
 
         def of_threads(name):
             return sum(thread[name] for thread in statistics["io_threads"]) / requests
 
         exits = sum(sum(vcpu["exits"].values()) for vcpu in statistics["vcpus"])
-        return {"aio": disk["aio"], "requests": queue["requests"], "errors": queue["errors"],
-                "kicks_per_request": queue["kicks"] / requests,
-                "interrupts_per_request": queue["interrupts"] / requests,
+        return {"aio": disk["aio"], "requests": of_disk["requests"],
+                "errors": of_disk["errors"],
+                "kicks_per_request": of_disk["kicks"] / requests,
+                "interrupts_per_request": of_disk["interrupts"] / requests,
                 "exits_per_request": exits / requests,
                 "sleeps_per_request": of_threads("sleeps"),
                 "wasted_spin_ns_per_request": of_threads("spin_wasted_ns"),
@@ -295,8 +270,9 @@ PEERS = (
 def find_contestants(options):
     """Returns (contestants that can be started, {name of a missing one: remedy})."""
     missing = {}
-    found = [Ringside(need(options.ringside, "--ringside"), engine, POLLING[name])
-             for engine in options.ringside_aio for name in options.ringside_poll]
+    ways = [*(POLLING[name] for name in options.ringside_poll), *map(Signalling, options.ringside_signal)]
+    found = [Ringside(need(options.ringside, "--ringside"), engine, way)
+             for engine in options.ringside_aio for way in ways]
     for words in qemu_commands(options, missing):
         found += [Qemu(words, aio, poll) for aio in ("io_uring", "native")
                   for poll in options.qemu_poll]

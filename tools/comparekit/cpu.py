@@ -84,7 +84,9 @@ class MachineUse:
     children used. Interrupt time is left out: it is our own requests' as a rule.
     """
 
-    def __init__(self):
+    def __init__(self, child=None):
+        """`child`: the number of a process that still runs, whose tree is not others either."""
+        self._child = child
         self._others, self._all = self._read()
 
     def others(self):
@@ -93,13 +95,18 @@ class MachineUse:
         return max(others - self._others, 0) / max(total - self._all, 1)
 
     def _read(self):
-        return _others_ticks(Path("/proc/stat").read_text(), _own_ticks())
+        return _others_ticks(Path("/proc/stat").read_text(), _own_ticks() + _ticks_of(self._child))
 
 
 def _own_ticks():
     own = os.times()
     seconds = own.user + own.system + own.children_user + own.children_system
     return seconds * os.sysconf("SC_CLK_TCK")
+
+
+def _ticks_of(child):
+    used = sample(child) if child is not None else None
+    return 0 if used is None else used.total_ns / 1e9 * os.sysconf("SC_CLK_TCK")
 
 
 def _others_ticks(proc_stat, own_ticks):

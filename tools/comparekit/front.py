@@ -8,8 +8,8 @@ A spot is (processor time, latency): less is better of both.
 from dataclasses import dataclass
 
 from . import summary
-from .contestants import (EQUAL_LIMIT_US, QEMU_POLL_MAX_NS, Polling, Qemu, Ringside, need,
-                          qemu_commands, startable)
+from .contestants import Qemu, Ringside, need, qemu_commands, startable
+from .iothread import EQUAL_LIMIT_US, QEMU_POLL_MAX_NS, Polling
 from .schedule import ARRIVALS
 
 FIXED, NEVER, ALWAYS, COST = "fixed", "never", "always", "cost"

@@ -84,14 +84,21 @@ def parse_job(text):
     if not job["ios"]:
         raise MeasureError(f"{name}: no I/O was done")
     job["iops"] = job["ios"] * 1e9 / job["runtime_ns"]
+    all_ios = job["ios"]
+    if "depth1" in job:
+        if not job["depth1"]["ios"]:
+            raise MeasureError(f"{name}: the depth-1 job beside it did no I/O")
+        job["depth1"]["iops"] = job["depth1"]["ios"] * 1e9 / job["runtime_ns"]
+        all_ios += job["depth1"]["ios"]
     for name in ("kicks", "interrupts"):
-        job[f"{name}_per_io"] = job[name] / job["ios"]
+        job[f"{name}_per_io"] = job[name] / all_ios
     return job
 
 
 def _add_cpu(job, used):
     """The interval holds the warm-up too, so the rate of use is what counts."""
-    ns_per_io = job["runtime_ns"] / max(used.time_ns, 1) / job["ios"]
+    ios = job["ios"] + job.get("depth1", {"ios": 0})["ios"]
+    ns_per_io = job["runtime_ns"] / max(used.time_ns, 1) / ios
     job["cpu_ns_per_io"] = used.total_ns * ns_per_io
     job["host_cpu_ns_per_io"] = (used.total_ns - used.vcpu_ns) * ns_per_io
     job["host_cpu_share"] = (used.total_ns - used.vcpu_ns) / max(used.time_ns, 1)

@@ -81,7 +81,7 @@ def _parse_job(job):
     latency = mixed["lat_ns"]
     cpu_ns = (job["usr_cpu"] + job["sys_cpu"]) / 100 * job["job_runtime"] * 1e6
     percentiles = {name: latency["percentile"][key] for name, key in _PERCENTILES.items()}
-    return {"qd": int(job["jobname"].removeprefix("qd")), "rate": 0, "loop": "closed",
+    return {"qd": int(job["jobname"].rpartition("qd")[2]), "rate": 0, "loop": "closed",
             "ios": mixed["total_ios"], "runtime_ns": mixed["runtime"] * 1_000_000,
             "iops": mixed["iops"], "cpu_ns_per_io": cpu_ns / mixed["total_ios"],
             "latency_ns": {"min": latency["min"], "mean": round(latency["mean"]),

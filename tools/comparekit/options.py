@@ -5,8 +5,9 @@ import os
 import re
 from pathlib import Path
 
+from . import lab_jobs
 from .common import BadInput, RELEASE_DIRECTORY
-from .contestants import POLLING, QEMU_POLL_MAX_NS
+from .iothread import POLLING, QEMU_POLL_MAX_NS, SIGNALLING
 from .schedule import ARRIVALS
 
 DESCRIPTION = """\
@@ -52,7 +53,9 @@ examples:
   tools/compare --ringside-poll grow-shrink --qemu-poll 32768
   tools/compare --qemu /usr/bin/qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker
   tools/compare --targets disk --rates 1000,10000,50%,90% --rounds 5
-  tools/compare lab --nvme --depths 1,32"""
+  tools/compare lab --nvme --depths 1,32
+  tools/compare lab --kernel 6.12 --jobs plain,think=500us,mixed --ringside-signal batched \\
+      --skip QEMU"""
 
 RW = ("randread", "randwrite", "randrw", "read", "write", "rw")
 TARGETS = ("disk", "tmpfs", "null")
@@ -63,6 +66,7 @@ FRONT_TARGETS = ("disk", "null")
 FRONT_SERVICE_US = 20
 LIMITED_POLLING = ("fixed", "grow-shrink")
 QEMU_AIO = ("io_uring", "native")
+KERNELS = ("6.1", "6.12")  # As in labkit.kernels.
 
 
 class Parser(argparse.ArgumentParser):
@@ -119,6 +123,7 @@ def _finish(parser, arguments, open_loops=("open",)):
     """`open_loops`: those that --rates asks for, as in schedule.ARRIVALS."""
     options = parser.parse_args(arguments)
     options.only, options.skip = options.only or [], options.skip or []
+    options.thinking = vars(options).get("thinking") or []
     options.open_loops = open_loops
     options.command = f"{parser.prog} " + " ".join(arguments)
     return options
@@ -135,20 +140,40 @@ def parse_report(arguments):
 def parse_lab(arguments):
     parser = Parser(prog="tools/compare lab", description=LAB_DESCRIPTION, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
-    _add_load(parser)
+    _add_lab_load(parser)
     add = parser.add_argument
-    add("--depths", type=_numbers, default=(1, 4, 16, 32), metavar="N,...", help="default: 1,4,16,32")
+    add("--kernel", choices=KERNELS, default=KERNELS[0], help=f"of the guests (default: {KERNELS[0]})")
     add("--runtime", type=_milliseconds, default=3000, metavar="TIME",
         help="of one job, like 1s or 500ms (default: 3s)")
     add("--nvme", action="store_true",
         help="the disk is a namespace of the lab's NVMe controller instead of a file: Ringside and "
              "QEMU drive it themselves (nvme://), use L1's driver with io_uring (Ringside by "
              "passthrough too), and give the guest the controller whole (--vfio)")
+    _add_only(add)
     _add_ringside(parser)
+    _add_signal(parser)
+    add("--qemu-aio", type=_qemu_engines, default=QEMU_AIO[:1], metavar="NAME,...",
+        help="of io_uring, native (default: io_uring)")
     _add_rounds(parser)
-    options = parser.parse_args(arguments)
-    options.command = "tools/compare lab " + " ".join(arguments)
+    options = _finish(parser, arguments)
+    if options.nvme and "two-cpus" in options.jobs:
+        raise BadInput("--jobs two-cpus: not with --nvme, where a guest that has the controller whole has "
+                       "a queue for each vCPU")
+    if "two-cpus" in options.jobs and not any(depth % 2 == 0 for depth in options.depths):
+        raise BadInput("--jobs two-cpus: needs an even number in --depths, to give each vCPU half")
     return options
+
+
+def _add_lab_load(parser):
+    _add_load(parser)
+    add = parser.add_argument
+    add("--depths", type=_numbers, default=(1, 4, 16, 32), metavar="N,...", help="default: 1,4,16,32")
+    add("--jobs", type=_lab_jobs, default=("plain",), metavar="NAME,...",
+        help="what fio does, each at --depths: plain; think=TIME, like think=500us: bursts of as many "
+             "requests as the depth, with that time between them; two-cpus: a guest with 2 vCPUs and one "
+             "queue, half of the requests from each. At depths of their own: mixed, a job of depth 1 and "
+             "one of depth 32 at the same time; seed-001, four jobs that write 4 KiB at depth 16, in a "
+             "guest with 4 vCPUs, 4 queues and mq-deadline (default: plain)")
 
 
 def _add_load(group):
@@ -169,6 +194,23 @@ def _add_jobs(group, depths, rates=()):
     add("--rates", type=_rates, default=rates, metavar="RATE,...",
         help=f"then also the open loop: so many arrivals a second, or percents of the best closed "
              f"loop (default: {','.join(rates) or 'none'})")
+    _add_thinking(group)
+
+
+def _add_thinking(group):
+    """Options of the closed loop, as the words that the guest knows (tests/guest/job.h)."""
+    one = group.add_mutually_exclusive_group()
+    one.add_argument("--think", action="append", type=lambda text: f"think={_think_time(text)}",
+                     dest="thinking", metavar="TIME",
+                     help="from a completion's being seen to the next request in its place, like 20us, as of "
+                          "so many users who think. With --wait irq the guest looks at the ring after "
+                          "interrupts only and asks for the next at once, as Linux does, also with 0us")
+    one.add_argument("--think-serial", action="append", dest="thinking", metavar="TIME",
+                     type=lambda text: f"think-serial={_think_time(text)}",
+                     help="the guest works for so long on each completion, one after the other")
+    group.add_argument("--depth1", action="append_const", const="depth1=1", dest="thinking",
+                       help="a second job with one request in flight on the same queue, which goes "
+                            "first; it is reported apart")
 
 
 def _add_qemu_aio(group):
@@ -183,14 +225,18 @@ def _add_choice(group, targets=TARGETS, null_latency_us=0):
     add("--null-latency", type=_microseconds, default=null_latency_us, metavar="TIME",
         dest="null_latency_us", help="what target null takes for each request, like 20us "
                                      f"(default: {null_latency_us}us)")
-    add("--only", action="append", metavar="NAME",
-        help="these contestants: the beginning of a name, or a pattern (repeatable)")
-    add("--skip", action="append", metavar="NAME", help="not these (repeatable)")
+    _add_only(add)
     _add_ringside(group)
     add("--ringside-aio", type=_engines, default=("auto",), metavar="NAME,...",
         help="of auto, io_uring, native, threads (default: auto)")
     add("--qemu", action="append", metavar="PATH",
         help="instead of the one in PATH (repeatable); lab: the one that tools/lab uses")
+
+
+def _add_only(add):
+    add("--only", action="append", metavar="NAME",
+        help="these contestants: the beginning of a name, or a pattern (repeatable)")
+    add("--skip", action="append", metavar="NAME", help="not these (repeatable)")
 
 
 def _add_contestants(group):
@@ -199,6 +245,7 @@ def _add_contestants(group):
     add("--ringside-poll", type=_pollings, default=tuple(POLLING), metavar="NAME,...",
         help="how its I/O thread waits: of never, grow-shrink (32 us at most), cost, always "
              "(default: all)")
+    _add_signal(group)
     add("--qemu-poll", type=_poll_limits, default=(0, QEMU_POLL_MAX_NS), metavar="NS,...",
         help="poll-max-ns of its IOThread (default: 0,%d)" % QEMU_POLL_MAX_NS)
     add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / "ceiling"), metavar="PATH")
@@ -208,6 +255,12 @@ def _add_contestants(group):
 
 def _add_ringside(group):
     group.add_argument("--ringside", default=str(RELEASE_DIRECTORY / "ringside"), metavar="PATH")
+
+
+def _add_signal(group):
+    group.add_argument("--ringside-signal", type=_signallings, default=(), metavar="NAME,...",
+                       help=f"also Ringside that polls by default and signals so: of "
+                            f"{', '.join(SIGNALLING)} (default: none)")
 
 
 def _add_running(group, minutes, rounds=3):
@@ -282,6 +335,12 @@ def _microseconds(text):
     return int(match.group(1))
 
 
+def _think_time(text):
+    if not re.fullmatch(r"0us|[1-9]\d{0,5}us|[1-9]\d{0,2}ms", text):
+        raise argparse.ArgumentTypeError(f"'{text}' is no time below a second like 20us or 2ms")
+    return text
+
+
 def _prices(text):
     """As text: it goes into names and to Ringside as it is."""
     prices = tuple(dict.fromkeys(text.split(",")))
@@ -289,6 +348,14 @@ def _prices(text):
         if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", price):
             raise argparse.ArgumentTypeError(f"'{price}' is no price like 0.5")
     return prices
+
+
+def _lab_jobs(text):
+    names = tuple(dict.fromkeys(text.split(",")))
+    for name in names:
+        if not lab_jobs.is_name(name):
+            raise argparse.ArgumentTypeError(f"'{name}' is none of {lab_jobs.NAMES}")
+    return names
 
 
 def _words_of(allowed):
@@ -305,4 +372,5 @@ _targets = _words_of(TARGETS)
 _pollings = _words_of(tuple(POLLING))
 _limited_pollings = _words_of(LIMITED_POLLING)
 _qemu_engines = _words_of(QEMU_AIO)
+_signallings = _words_of(SIGNALLING)
 _engines = _words_of(("auto", "io_uring", "native", "threads"))

@@ -170,7 +170,8 @@ class Schedule:
             words += [f"qd={min(_OPEN_LOOP_DEPTH, contestant.max_depth)}",
                       f"arrival={ARRIVALS[loop]}", "rate=" + ",".join(map(str, rates))]
         else:
-            words.append("qd=" + ",".join(map(str, contestant.depths(settings["depths"]))))
+            words += ["qd=" + ",".join(map(str, contestant.depths(settings["depths"]))),
+                      *settings["thinking"]]
         found = guest_run.run(contestant, target, words, seconds, settings["apart"])
         expected = len(rates) or jobs_of(contestant, settings)
         if len(found[0]) != expected:

@@ -8,7 +8,7 @@ job's key is its depth in the closed loop, its rate in the open ones.
 import statistics
 from dataclasses import dataclass, field
 
-from .contestants import POLLING
+from .iothread import POLLING
 
 # Contestants of these families are ways to the same end: shown is the best of them at each depth.
 BEST_OF = ("host", "ceiling")
@@ -16,7 +16,7 @@ OURS = "Ringside"
 EQUAL_POLLING = POLLING["grow-shrink"].name
 
 _FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "host_cpu_share", "kicks_per_io",
-            "interrupts_per_io")
+            "interrupts_per_io", "exits_per_io")
 _LATENCIES = ("mean", "p50", "p99", "p999")
 
 
@@ -103,10 +103,15 @@ def _row(results, target, contestant, loop):
 
 
 def figures(jobs):
-    """Returns {name: Figure} of the same job in all rounds."""
+    """Returns {name: Figure} of the same job in all rounds; those that begin with depth1_ are of the
+    depth-1 job beside it."""
     values = {name: [job[name] for job in jobs if name in job] for name in _FIGURES}
     for name in _LATENCIES:
         values[name] = [job["latency_ns"][name] for job in jobs]
+    beside = [job["depth1"] for job in jobs if "depth1" in job]
+    values["depth1_iops"] = [job["iops"] for job in beside]
+    for name in ("p50", "p99"):
+        values[f"depth1_{name}"] = [job["latency_ns"][name] for job in beside]
     return {name: Figure(statistics.median(found), min(found), max(found))
             for name, found in values.items() if found}
 

@@ -5,7 +5,8 @@ QEMU beside it.
 The contestants are points: those of one curve differ in their limit alone.
 """
 
-from .contestants import Polling, Qemu, Ringside, need, qemu_commands, startable
+from .contestants import Qemu, Ringside, need, qemu_commands, startable
+from .iothread import Polling
 
 
 def find_points(options):

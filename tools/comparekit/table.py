@@ -7,8 +7,8 @@ _HEADLINE_DEPTHS = (1, 32)
 _LEGEND = """\
 kIOPS: median of the rounds, spread: half of lowest to highest. ratio: IOPS ÷ the reference's. p50,
 p99: latency, us. CPU: process CPU an I/O, us, what polling burns included; less vCPU: without the
-vCPU thread, which spins for completions unless interrupts tell of them. kicks: the guest's, an
-I/O."""
+vCPU thread, which spins for completions unless interrupts tell of them. kicks and interrupts: the
+guest's, an I/O."""
 
 
 def markdown(results):
@@ -20,11 +20,11 @@ def markdown(results):
         if not all_rows:
             continue
         blocks.append(f"## {target['name']}: {target['text']}")
-        blocks += [_headline(results, all_rows, depth) for depth in headline_depths(depths)]
+        blocks += _headlines(results, all_rows)
         blocks += ["Thousand I/Os a second by requests in flight, in brackets lowest to highest of "
                    "the rounds:", _all_depths(all_rows, depths)]
         blocks += _open_loop(results, target["name"])
-    blocks += [*results.get("notes", []), _footnotes(results)]
+    blocks.append(_footnotes(results))
     return "\n\n".join(filter(None, blocks)) + "\n"
 
 
@@ -35,10 +35,8 @@ def terminal(results):
         all_rows = summary.rows(results, target["name"])
         if all_rows:
             blocks.append(f"{target['name']}: {target['text']}")
-            blocks += [_headline(results, all_rows, depth)
-                       for depth in headline_depths(results["settings"]["depths"])]
-    return "\n\n".join(filter(None, [*blocks, *results.get("notes", []), _LEGEND,
-                                     problems(results)]))
+            blocks += _headlines(results, all_rows)
+    return "\n\n".join(filter(None, [*blocks, _LEGEND, problems(results)]))
 
 
 def headline_depths(depths):
@@ -52,7 +50,8 @@ def title(results, heading, remark):
     machine, settings = results["machine"], results["settings"]
     lines = [
         f"# {heading}", "",
-        f"{settings['rw']}, {settings['bs']}, 1 queue, completions by {settings['wait']}; medians "
+        f"{settings['rw']}, {settings['bs']}, {settings.get('queues', '1 queue')}, completions by "
+        f"{settings['wait']}{''.join(f', {word}' for word in settings.get('thinking', []))}; medians "
         f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job. "
         f"{remark}".rstrip(), "",
         f"- date: {results['date']}",
@@ -89,25 +88,41 @@ def problems(results):
     return "\n".join(lines)
 
 
-def _headline(results, all_rows, depth):
-    header = [f"{depth} in flight", "kIOPS", "spread", "ratio", "p50", "p99", "CPU", "less vCPU",
-              "kicks"]
+def _headlines(results, all_rows):
+    """For each depth a table, and one of the depth-1 job if there was one beside it."""
     name = summary.reference(results)
     reference = next((row for row in all_rows if row.name == name), None)
-    return layout(header, [_headline_cells(row, reference, depth) for row in all_rows])
+    for depth in headline_depths(results["settings"]["depths"]):
+        header = [f"{depth} in flight", "kIOPS", "spread", "ratio", "p50", "p99", "CPU", "less vCPU",
+                  "kicks", "interrupts"]
+        yield layout(header, [_headline_cells(row, reference, depth) for row in all_rows])
+        beside = [row for row in all_rows if depth in row.points and row.points[depth]["depth1_iops"]]
+        if beside:
+            yield layout([f"1 beside {depth}", "kIOPS", "spread", "ratio", "p50", "p99"],
+                         [_beside_cells(row, reference, depth) for row in beside])
 
 
 def _headline_cells(row, reference, depth):
     point = row.points.get(depth)
     if point is None:
-        return [marked_name(row)] + ["-"] * 8
-    ratio = summary.ratio(row, reference, depth)
-    kicks = point["kicks_per_io"]
-    return [marked_name(row), _thousands(point["iops"].median), f"±{point['iops'].spread:.0%}",
-            "-" if ratio is None else f"{ratio:.2f}",
+        return [marked_name(row)] + ["-"] * 9
+    return [marked_name(row), *_rate_cells(row, reference, depth, "iops"),
             _microseconds(point["p50"]), _microseconds(point["p99"]),
             _microseconds(point["cpu_ns_per_io"]), _microseconds(point["host_cpu_ns_per_io"]),
-            "-" if kicks is None else f"{kicks.median:.3f}"]
+            *("-" if point[name] is None else f"{point[name].median:.3f}"
+              for name in ("kicks_per_io", "interrupts_per_io"))]
+
+
+def _beside_cells(row, reference, depth):
+    point = row.points[depth]
+    return [marked_name(row), *_rate_cells(row, reference, depth, "depth1_iops"),
+            _microseconds(point["depth1_p50"]), _microseconds(point["depth1_p99"])]
+
+
+def _rate_cells(row, reference, depth, name):
+    figure, ratio = row.points[depth][name], summary.ratio(row, reference, depth, name)
+    return [_thousands(figure.median), f"±{figure.spread:.0%}",
+            "-" if ratio is None else f"{ratio:.2f}"]
 
 
 def _all_depths(all_rows, depths):
@@ -153,6 +168,12 @@ def _engines(row):
     for depth, point in row.points.items():
         depths.setdefault(point.by.removeprefix(row.name + " "), []).append(str(depth))
     return "; ".join(f"{engine} at {', '.join(found)}" for engine, found in depths.items())
+
+
+def own_counters(results):
+    """A line for each contestant that says something of itself."""
+    return "\n".join(line for target in results["targets"]
+                     for line in _own_counters(results, target["name"]))
 
 
 def _own_counters(results, target):

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/devices/virtio_blk_fixture.h"
+#include "tests/support/races.h"
 
 namespace ringside::testing {
 
@@ -24,7 +25,7 @@ class BlkWorkload {
   void Run(int requests) {
     int started = 0;
     while (started < requests || !running_.empty()) {
-      rig_->queue().DisableInterrupts();
+      WantNoInterrupt();
       Complete();
       // At most 6 descriptors a request.
       for (uint32_t n = random_() % 8; n > 0 && started < requests; --n) {
@@ -33,8 +34,7 @@ class BlkWorkload {
         ++started;
       }
       rig_->Publish();
-      rig_->queue().EnableInterrupts();
-      if (running_.empty() || rig_->queue().HasUsed()) continue;
+      if (!AskForInterrupt() || running_.empty()) continue;
       if (!WaitForFd(rig_->call.fd(), POLLIN)) {
         ADD_FAILURE() << "an interrupt or a kick was lost";
         return;
@@ -43,6 +43,8 @@ class BlkWorkload {
     }
   }
   const std::vector<std::byte>& shadow() const { return shadow_; }
+  // Asks for interrupts in all ways that EVENT_IDX allows from now on.
+  void PlayWithEvents() { plays_ = true; }
 
   // For a device that is reset in the middle: publishes some and leaves them.
   void Begin(int requests) {
@@ -63,6 +65,8 @@ class BlkWorkload {
   }
 
  private:
+  static constexpr int kLooks = 200;
+
   struct Running {
     uint64_t sector;
     uint32_t sectors;
@@ -92,6 +96,36 @@ class BlkWorkload {
     }
     running_[head] = {sector, sectors, read, {begin, end}};
   }
+  void WantNoInterrupt() {
+    // With EVENT_IDX that is an event behind what was consumed or, as good, far ahead of it.
+    if (!plays_ || random_() % 2 == 0) return rig_->queue().DisableInterrupts();
+    rig_->queue().ring().SetUsedEvent(static_cast<uint16_t>(rig_->queue().used_index() + 0x4000));
+  }
+  // Whether one will come, that is, unless what it would tell of is there already.
+  bool AskForInterrupt() {
+    FakeDriver& queue = rig_->queue();
+    uint16_t later = 0;  // used elements that do not matter yet
+    switch (plays_ ? random_() % 8 : 0) {
+      case 1:  // looks again instead
+        return false;
+      case 2:  // has changed its mind since
+        queue.EnableInterrupts();
+        WantNoInterrupt();
+        break;
+      case 3:
+        if (!running_.empty()) later = static_cast<uint16_t>(random_() % running_.size());
+        break;
+      case 4:
+      case 5:  // finds by itself what it has asked to be told of
+        queue.EnableInterrupts();
+        for (int looks = 0; looks < kLooks && !queue.HasUsed(); ++looks) Delay(100);
+        return false;
+      default:
+        break;
+    }
+    queue.EnableInterrupts(later);
+    return static_cast<uint16_t>(queue.ring().used_index() - queue.used_index()) <= later;
+  }
   void Complete() {
     while (const std::optional<UsedElement> used = rig_->queue().TakeUsed()) {
       const auto found = running_.find(used->head);
@@ -110,6 +144,7 @@ class BlkWorkload {
   const uint64_t first_;
   std::vector<std::byte> shadow_;
   std::mt19937 random_;
+  bool plays_ = false;
   std::map<uint32_t, Running> running_;  // by head
 };
 

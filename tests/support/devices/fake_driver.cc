@@ -168,9 +168,9 @@ std::optional<UsedElement> FakeDriver::TakeUsed() {
   return element;
 }
 
-void FakeDriver::EnableInterrupts() {
+void FakeDriver::EnableInterrupts(uint16_t later) {
   if (options_.event_idx) {
-    ring_.SetUsedEvent(next_used_);
+    ring_.SetUsedEvent(static_cast<uint16_t>(next_used_ + later));
   } else {
     ring_.SetAvailableFlags(0);
   }

@@ -86,9 +86,10 @@ class FakeDriver {
   // The next chain the device is done with; its descriptors are free again.
   std::optional<UsedElement> TakeUsed();
   bool HasUsed() const { return ring_.used_index() != next_used_; }
-  // Asks for an interrupt for the next element, or for none. After EnableInterrupts: HasUsed,
+  // Asks for an interrupt for the next element, or for one that comes so many `later` (with
+  // EVENT_IDX only), or for none. After EnableInterrupts: HasUsed, or a look at the used index,
   // before anyone relies on an interrupt.
-  void EnableInterrupts();
+  void EnableInterrupts(uint16_t later = 0);
   void DisableInterrupts();
 
   uint16_t available_index() const { return next_available_; }

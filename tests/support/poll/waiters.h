@@ -33,15 +33,26 @@ class WaiterTest : public ::testing::TestWithParam<IoThread::Waiter> {
   }
 };
 
-inline std::string WaiterName(const ::testing::TestParamInfo<IoThread::Waiter>& waiter) {
-  return waiter.param == IoThread::Waiter::kUring ? "Uring" : "Epoll";
+inline std::string WaiterName(IoThread::Waiter waiter) {
+  switch (waiter) {
+    case IoThread::Waiter::kEpoll:
+      return "Epoll";
+    case IoThread::Waiter::kUring:
+      return "Uring";
+    case IoThread::Waiter::kUringWithCommands:
+      return "UringWithCommands";
+  }
+  return "";
+}
+inline std::string WaiterParamName(const ::testing::TestParamInfo<IoThread::Waiter>& waiter) {
+  return WaiterName(waiter.param);
 }
 
 // INSTANTIATE_TEST_SUITE_P with both waiters.
 #define RINGSIDE_WITH_BOTH_WAITERS(suite)                                                         \
   INSTANTIATE_TEST_SUITE_P(With, suite,                                                           \
                            ::testing::Values(IoThread::Waiter::kEpoll, IoThread::Waiter::kUring), \
-                           ::ringside::testing::WaiterName)
+                           ::ringside::testing::WaiterParamName)
 
 // Looks from outside at whether an I/O thread sleeps.
 class SleepObserver {

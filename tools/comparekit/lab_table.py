@@ -1,0 +1,70 @@
+"""The tables of a comparison in the lab: for each load, one for each number of requests in flight."""
+
+from . import summary, table
+
+_LEGEND = """\
+Medians of the rounds with half of lowest to highest. ratio: IOPS ÷ the reference's. mean, p50, p99:
+latency, us. exits: of the guest, as KVM counts them; interrupts: of the disk, as the guest counts them;
+both an I/O. CPU: the VMM's, an I/O, us, what polling burns included; less vCPU: without the vCPUs'
+threads. Of jobs that ran at the same time, exits, interrupts and CPU are those of all together."""
+
+# Heading, the figure's name, what it is divided by.
+_FIGURES = (("kIOPS", "iops", 1000), ("mean", "mean", 1000), ("p50", "p50", 1000),
+            ("p99", "p99", 1000), ("exits", "exits_per_io", 1),
+            ("interrupts", "interrupts_per_io", 1), ("CPU", "cpu_ns_per_io", 1000),
+            ("less vCPU", "host_cpu_ns_per_io", 1000))
+_RATIO_COLUMN = 2
+
+
+def is_lab(results):
+    return all(target["name"].partition(" ")[0] == "lab" for target in results["targets"])
+
+
+def markdown(results):
+    """The whole of table.md."""
+    head = table.title(results, "Ringside beside QEMU, in the lab", _reference(results))
+    return "\n\n".join(filter(None, [head, table.problems(results), *_blocks(results, "## "),
+                                     _LEGEND, table.own_counters(results)])) + "\n"
+
+
+def terminal(results):
+    return "\n\n".join(filter(None, [_reference(results), *_blocks(results, ""), _LEGEND,
+                                     table.problems(results)]))
+
+
+def _reference(results):
+    name = summary.reference(results)
+    return "" if name is None else f"Ratios are to {name}."
+
+
+def _blocks(results, heading):
+    for target in results["targets"]:
+        rows = summary.rows(results, target["name"])
+        if not rows:
+            continue
+        yield f"{heading}{target['name']}: {target['text']}"
+        for depth in summary.job_keys(results, target["name"], "closed"):
+            yield _table(results, rows, depth)
+
+
+def _table(results, rows, depth):
+    header = [f"{depth} in flight", *(heading for heading, _, _ in _FIGURES)]
+    header.insert(_RATIO_COLUMN, "ratio")
+    name = summary.reference(results)
+    reference = next((row for row in rows if row.name == name), None)
+    return table.layout(header, [_cells(row, reference, depth) for row in rows])
+
+
+def _cells(row, reference, depth):
+    point = row.points.get(depth)
+    cells = [table.marked_name(row), *(_figure(point and point[name], unit)
+                                       for _, name, unit in _FIGURES)]
+    ratio = summary.ratio(row, reference, depth)
+    cells.insert(_RATIO_COLUMN, "-" if ratio is None else f"{ratio:.2f}")
+    return cells
+
+
+def _figure(figure, unit):
+    if figure is None:
+        return "-"
+    return f"{table.three_digits(figure.median / unit)} ±{figure.spread:.0%}"

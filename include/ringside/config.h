@@ -57,10 +57,11 @@ enum class Signalling {
   kEarly,    // completions before new work is taken, so that the guest goes on meanwhile
   kBatched,  // once new work is under way, together with what it gave already
   // Shown as early. An interrupt is held while the guest is busy with what it has, if it gets more
-  // done that way. It waits for 5 ms at most (docs/running.md), and only on a thread that polls.
+  // done that way. It waits for 5 ms at most (docs/signalling.md), and only on a thread that polls.
   kCost,
 };
 
+// As it is, it neither polls nor holds: who gives IoThreadConfig a tuning of its own names both.
 struct IoThreadTuning {
   PollConfig poll = {};
   Signalling signalling = Signalling::kEarly;

@@ -298,6 +298,8 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   const auto explanations = machine->Explain();
   ASSERT_TRUE(explanations.ok()) << explanations.status();
   EXPECT_EQ((*explanations)[0].io_thread, "a");
+  EXPECT_EQ(std::ranges::count((*explanations)[0].queues, "zeroes", &QueueExplanation::device), 1)
+      << "that it serves now";
   EXPECT_TRUE(internals.Waits().ok());
   EndWell(*machine);
 }

@@ -16,12 +16,19 @@ using ApiHandler = absl::StatusOr<Json>(MachineControl& control, const ApiArgume
 ApiHandler GetVersion, GetDocument, GetMachine, GetConfig, PutConfig, StartMachine, PauseMachine,
     ResumeMachine, PressPowerButton, ShutDownMachine, StopMachine, GetStatistics;
 // device_handlers.cc
-ApiHandler ListDisks, GetDisk, ListDevices, GetDevice, MoveQueue, SetTrace, GetLatencies;
+ApiHandler ListDisks, GetDisk, ResizeDisk, SwapDisk, ListDevices, GetDevice, MoveQueue, SetTrace,
+    GetLatencies;
+// network_handlers.cc
+ApiHandler ListNetworks, GetNetwork, SetLink;
+// throttle_handlers.cc
+ApiHandler SetThrottle, SetNetworkThrottle, ListThrottleGroups, SetGroupThrottle;
 // io_thread_handlers.cc
 ApiHandler ListIoThreads, GetIoThread, AddIoThread, ChangeIoThread, RemoveIoThread, ExplainIoThread;
 
 // The fields of AddIoThread, and those of ChangeIoThread: how a thread polls.
 std::vector<ApiField> IoThreadFields();
 std::vector<ApiField> PollFields();
+// Those of SetThrottle and SetGroupThrottle.
+std::vector<ApiField> ThrottleFields();
 
 }  // namespace ringside

@@ -61,6 +61,8 @@ Json OneOf(std::initializer_list<const char*> names) {
 MachineStatistics SampleStatistics() {
   const QueueStatistics queue;
   return {.disks = {{.counters = {{kAnyKey, 0}}, .queues = {queue}}},
+          .networks = {{.queues = {queue}}},
+          .throttle_groups = {{}},
           .devices = {{.queues = {queue}}},
           .assigned = {{}},
           .io_threads = {{}},
@@ -122,9 +124,12 @@ Json ApiSchemas() {
                          Json{{"$ref", std::string("#/components/schemas/") + name}});
   };
   Json disk = take(statistics, "disks", "Disk");
+  Json network = take(statistics, "networks", "Network");
   Json device = take(statistics, "devices", "Device");
   const Json queue = take(disk, "queues", "Queue");
+  take(network, "queues", "Queue");
   take(device, "queues", "Queue");
+  const Json group = take(statistics, "throttle_groups", "ThrottleGroup");
   const Json io_thread = take(statistics, "io_threads", "IoThread");
   return {{"Error", SchemaOf({{"error", ""}})},
           {"Version", SchemaOf({{"version", ""}})},
@@ -134,8 +139,11 @@ Json ApiSchemas() {
           {"Event", EventSchema()},
           {"Statistics", statistics},
           {"Disk", disk},
+          {"DiskSize", SchemaOf({{"size", 0U}})},
+          {"Network", network},
           {"Device", device},
           {"Queue", queue},
+          {"ThrottleGroup", group},
           {"IoThread", io_thread},
           {"AddedIoThread", SchemaOf({{"id", ""}})},
           {"Explanation", SchemaOf(ExplanationJson({}, {}))},

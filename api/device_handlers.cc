@@ -1,29 +1,14 @@
 #include <algorithm>
 
 #include "api/api_handlers.h"
-#include "base/nearest.h"
+#include "api/find_statistics.h"
 #include "base/status.h"
 #include "devices/latency_trace.h"
+#include "vmm/disk_options.h"
 #include "vmm/statistics_json.h"
 
 namespace ringside {
 namespace {
-
-// The one with this id.
-template <typename Statistics>
-absl::StatusOr<Statistics> Find(const std::vector<Statistics>& all, const std::string& id,
-                                const char* what) {
-  std::vector<std::string> ids;
-  for (const Statistics& one : all) {
-    if (one.id == id) return one;
-    ids.push_back(one.id);
-  }
-  if (ids.empty()) {
-    return absl::NotFoundError(absl::StrFormat("there is no %s '%s': there are none", what, id));
-  }
-  return absl::NotFoundError(
-      absl::StrFormat("there is no %s '%s': did you mean '%s'?", what, id, Nearest(id, ids)));
-}
 
 Json LatencyJson(const LatencyRecord& record) {
   Json at = Json::object();
@@ -46,9 +31,26 @@ absl::StatusOr<Json> ListDisks(MachineControl& control, const ApiArguments& /*gi
 
 absl::StatusOr<Json> GetDisk(MachineControl& control, const ApiArguments& given) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
-  RINGSIDE_ASSIGN_OR_RETURN(const DiskStatistics disk,
-                            Find(machine->Statistics().disks, given.Text("disk"), "disk"));
+  RINGSIDE_ASSIGN_OR_RETURN(const DiskStatistics disk, FindStatistics(machine->Statistics().disks,
+                                                                      given.Text("disk"), "disk"));
   return DiskStatisticsJson(disk);
+}
+
+absl::StatusOr<Json> ResizeDisk(MachineControl& control, const ApiArguments& given) {
+  RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
+  std::optional<uint64_t> wanted;
+  if (given.Has("size")) wanted = given.Whole("size");
+  RINGSIDE_ASSIGN_OR_RETURN(
+      const uint64_t size, machine->ResizeDisk(given.Text("disk"), wanted, given.Time("patience")));
+  return Json{{"size", size}};
+}
+
+absl::StatusOr<Json> SwapDisk(MachineControl& control, const ApiArguments& given) {
+  RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
+  RINGSIDE_ASSIGN_OR_RETURN(const BlockBackend backend,
+                            ReadBackend({.prefix = "to: ", .is_text = true}, given.Text("to")));
+  RINGSIDE_RETURN_IF_ERROR(machine->SwapDisk(given.Text("disk"), backend, given.Time("patience")));
+  return Json();
 }
 
 absl::StatusOr<Json> ListDevices(MachineControl& control, const ApiArguments& /*given*/) {
@@ -62,8 +64,9 @@ absl::StatusOr<Json> ListDevices(MachineControl& control, const ApiArguments& /*
 
 absl::StatusOr<Json> GetDevice(MachineControl& control, const ApiArguments& given) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
-  RINGSIDE_ASSIGN_OR_RETURN(const DeviceStatistics device,
-                            Find(machine->Statistics().devices, given.Text("device"), "device"));
+  RINGSIDE_ASSIGN_OR_RETURN(
+      const DeviceStatistics device,
+      FindStatistics(machine->Statistics().devices, given.Text("device"), "device"));
   return DeviceStatisticsJson(device);
 }
 

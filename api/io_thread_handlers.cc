@@ -44,6 +44,7 @@ std::vector<ApiField> IoThreadFields() {
 
 std::vector<ApiField> PollFields() {
   std::vector<ApiField> fields;
+  fields.reserve(std::size(kPollNames));
   for (const char* name : kPollNames) {
     fields.push_back({.spec = IoThreadOptions().Find(name)->spec()});
   }

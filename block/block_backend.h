@@ -42,6 +42,8 @@ struct BackendDescription {
   std::vector<std::string> files;
   std::vector<std::string> pci_devices;
   bool needs_uring = false;  // in the waiter of its I/O threads
+  // Segments of requests may point anywhere; else only to what MapMemory was told of.
+  bool takes_any_memory = true;
 };
 
 struct BackendCalls {

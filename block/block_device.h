@@ -12,12 +12,15 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "base/memory_region.h"
 #include "base/segment.h"
 #include "block/block_counters.h"
+#include "block/growing_size.h"
 #include "poll/io_thread.h"
 
 namespace ringside {
@@ -40,6 +43,9 @@ struct BlockRequest {
   // On the device. A read or write transfers the sum of the segments; multiples of 512, within the
   // device: its user has checked.
   uint64_t offset = 0;
+  // What a channel has added to the offset before it handed the request on to another. Who submits
+  // a request again takes it back: see PutBack.
+  uint64_t moved = 0;
   uint64_t length = 0;  // discard and zeroes only
   std::span<const Segment> segments;
 
@@ -49,13 +55,18 @@ struct BlockRequest {
   // Called on the channel's thread, never from within Submit.
   void (*done)(BlockRequest& request) = nullptr;
 
+  void Move(uint64_t bytes) {
+    offset += bytes;
+    moved += bytes;
+  }
+  void PutBack() { offset -= std::exchange(moved, 0); }
   bool recalled() const {
     return owner != nullptr && owner->recalls.load(std::memory_order_relaxed);
   }
 };
 
 struct BlockInfo {
-  uint64_t size = 0;             // a multiple of 512
+  GrowingSize size = 0;          // a multiple of 512; see BlockDevice::Resize
   uint32_t logical_block = 512;  // what the guest is told; a power of two from 512 to 4096
   uint32_t physical_block = 512;
   uint32_t optimal_io = 0;  // 0: unknown
@@ -63,6 +74,7 @@ struct BlockInfo {
   bool write_back = true;    // writes are durable after a flush only, unless they ask for more
   bool can_discard = false;  // and write zeroes
   uint32_t discard_alignment = 512;
+  uint64_t host_device = 0;  // the number (dev_t) of the host's block device; 0: it is none
 };
 
 class BlockChannel {
@@ -90,6 +102,12 @@ class BlockDevice {
   // Once for each memory, before the first request; the memory outlives the device.
   virtual absl::Status MapMemory(std::span<const MemoryRegion> /*regions*/) {
     return absl::OkStatus();
+  }
+  // Makes it so large, or where no size is given reads again how large others have made it;
+  // info().size says it from then on. It never becomes smaller: channels are in use meanwhile. One
+  // call at a time, from any thread that may wait for the storage.
+  virtual absl::Status Resize(std::optional<uint64_t> /*size*/) {
+    return absl::UnimplementedError("its size does not change");
   }
   // The machine is over, and its channels are about to be cancelled: what the device's own threads
   // wait for ends within a second, whether or not it has a channel. Any thread.

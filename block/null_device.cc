@@ -1,6 +1,7 @@
 #include "block/null_device.h"
 
 #include "base/status.h"
+#include "block/block_resize.h"
 #include "block/delayed_null_channel.h"
 #include "block/fifo.h"
 
@@ -55,8 +56,14 @@ absl::StatusOr<std::unique_ptr<NullDevice>> NullDevice::Create(const NullConfig&
   return std::unique_ptr<NullDevice>(new NullDevice(config));
 }
 
+absl::Status NullDevice::Resize(std::optional<uint64_t> size) {
+  RINGSIDE_RETURN_IF_ERROR(CheckGrown(info_, size.value_or(info_.size)));
+  if (size) info_.size.Set(*size);
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<BlockChannel>> NullDevice::Open(IoThread& io_thread) {
-  if (latency_ns_ > 0) return DelayedNullChannel::Create(io_thread, latency_ns_);
+  if (latency_ns_ > 0) return std::make_unique<DelayedNullChannel>(io_thread, latency_ns_);
   return std::make_unique<NullChannel>(io_thread);
 }
 

@@ -22,13 +22,14 @@ class NullDevice final : public BlockDevice {
 
   const BlockInfo& info() const override { return info_; }
   BlockStatistics Statistics() const override { return {.engine = "null"}; }
+  absl::Status Resize(std::optional<uint64_t> size) override;
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
 
  private:
   explicit NullDevice(const NullConfig& config)
       : info_{.size = config.size, .can_discard = true}, latency_ns_(config.latency_ns) {}
 
-  const BlockInfo info_;
+  BlockInfo info_;
   const int64_t latency_ns_;
 };
 

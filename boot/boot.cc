@@ -16,7 +16,7 @@ uint64_t LowMemoryEnd(const GuestMemory& memory) {
   return memory.regions().front().size;
 }
 
-absl::StatusOr<BootEntry> ChooseEntry(const ImageFile& kernel, const KernelImage& image,
+absl::StatusOr<BootEntry> ChooseEntry(const BootFile& kernel, const KernelImage& image,
                                       BootProtocol protocol) {
   const bool has_pvh = image.pvh_entry.has_value();
   if (protocol == BootProtocol::kPvh && !has_pvh) {
@@ -32,7 +32,7 @@ absl::StatusOr<BootEntry> ChooseEntry(const ImageFile& kernel, const KernelImage
   return BootEntry{BootProtocol::kLinux, *image.linux_entry, kZeroPage};
 }
 
-absl::Status LoadSegments(const ImageFile& kernel, const KernelImage& image,
+absl::Status LoadSegments(const BootFile& kernel, const KernelImage& image,
                           const GuestMemory& memory) {
   for (const KernelSegment& segment : image.segments) {
     std::byte* host = memory.At(segment.guest_address, segment.memory_size);
@@ -49,7 +49,7 @@ absl::Status LoadSegments(const ImageFile& kernel, const KernelImage& image,
 }
 
 // As high as the kernel allows, so that the kernel's own memory below stays in one piece.
-absl::StatusOr<BootModule> LoadInitrd(const ImageFile& initrd, const KernelImage& image,
+absl::StatusOr<BootModule> LoadInitrd(const BootFile& initrd, const KernelImage& image,
                                       const GuestMemory& memory) {
   const KernelSegment& highest = image.segments.back();
   const uint64_t kernel_end = highest.guest_address + highest.memory_size;

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "boot/image_file.h"
+#include "boot/boot_file.h"
 #include "boot/kernel_image.h"
 #include "devices/guest_memory.h"
 #include "ringside/config.h"
@@ -21,8 +21,8 @@ struct BootEntry {
 };
 
 struct BootRequest {
-  const ImageFile& kernel;
-  const ImageFile* initrd;  // may be null
+  const BootFile& kernel;
+  const BootFile* initrd;  // may be null
   const std::string& command_line;
   BootProtocol protocol;
   uint64_t acpi_rsdp;

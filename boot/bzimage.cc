@@ -23,7 +23,7 @@ constexpr uint64_t kParagraph = 16;
 // Where the header's length is written: the operand of the jump at 0x200, counted from 0x202.
 constexpr uint64_t kHeaderLengthOffset = 0x201 - kSetupHeaderOffset;
 
-absl::Status CheckHeader(const ImageFile& file, const setup_header& setup) {
+absl::Status CheckHeader(const BootFile& file, const setup_header& setup) {
   if (setup.boot_flag != kBootFlag || setup.header != kHeaderMagic) {
     return BadInput("%s is neither a bzImage nor an ELF file; give a Linux kernel for x86-64",
                     file.name());
@@ -50,7 +50,7 @@ void ClearBehindHeader(setup_header& setup) {
 
 }  // namespace
 
-absl::StatusOr<KernelImage> ParseBzImage(const ImageFile& file) {
+absl::StatusOr<KernelImage> ParseBzImage(const BootFile& file) {
   setup_header setup = {};
   const uint64_t header_end = kSetupHeaderOffset + sizeof setup;
   if (file.size() < header_end) {

@@ -17,11 +17,11 @@ constexpr char kXenName[] = "Xen";
 // Linux's COMMAND_LINE_SIZE on x86 is 2048 with the zero; ELF has no header to say so.
 constexpr uint32_t kCommandLineMax = 2047;
 
-bool InFile(const ImageFile& file, uint64_t offset, uint64_t size) {
+bool InFile(const BootFile& file, uint64_t offset, uint64_t size) {
   return offset <= file.size() && size <= file.size() - offset;
 }
 
-absl::Status CheckHeader(const ImageFile& file, const Elf64_Ehdr& header) {
+absl::Status CheckHeader(const BootFile& file, const Elf64_Ehdr& header) {
   const bool is_64_bit = header.e_ident[EI_CLASS] == ELFCLASS64;
   if (!is_64_bit || header.e_ident[EI_DATA] != ELFDATA2LSB || header.e_machine != EM_X86_64) {
     return BadInput(
@@ -44,7 +44,7 @@ absl::Status CheckHeader(const ImageFile& file, const Elf64_Ehdr& header) {
   return absl::OkStatus();
 }
 
-absl::Status AddSegment(const ImageFile& file, const Elf64_Phdr& header,
+absl::Status AddSegment(const BootFile& file, const Elf64_Phdr& header,
                         std::vector<KernelSegment>& segments) {
   if (header.p_filesz > header.p_memsz) {
     return BadInput("%s has a segment at %#x with more bytes in the file than in memory",
@@ -67,7 +67,7 @@ absl::Status AddSegment(const ImageFile& file, const Elf64_Phdr& header,
   return absl::OkStatus();
 }
 
-absl::Status SortAndCheckOverlap(const ImageFile& file, std::vector<KernelSegment>& segments) {
+absl::Status SortAndCheckOverlap(const BootFile& file, std::vector<KernelSegment>& segments) {
   if (segments.empty()) return BadInput("%s has no segment to load", file.name());
   std::ranges::sort(segments, {}, &KernelSegment::guest_address);
   for (size_t i = 1; i < segments.size(); ++i) {
@@ -82,7 +82,7 @@ absl::Status SortAndCheckOverlap(const ImageFile& file, std::vector<KernelSegmen
 
 // Walks the notes of one PT_NOTE segment; what is malformed ends the walk, as in Linux.
 // Descriptions are aligned, not names padded: with an alignment of 8 that differs.
-absl::StatusOr<std::optional<uint32_t>> FindPvhEntry(const ImageFile& file,
+absl::StatusOr<std::optional<uint32_t>> FindPvhEntry(const BootFile& file,
                                                      const Elf64_Phdr& header) {
   if (header.p_filesz > kMaxNotes || !InFile(file, header.p_offset, header.p_filesz)) {
     return BadInput("%s is truncated, or its notes are larger than %d bytes", file.name(),
@@ -118,7 +118,7 @@ bool InSegments(const std::vector<KernelSegment>& segments, uint64_t address) {
 
 }  // namespace
 
-absl::StatusOr<KernelImage> ParseElf(const ImageFile& file) {
+absl::StatusOr<KernelImage> ParseElf(const BootFile& file) {
   Elf64_Ehdr header;
   if (file.size() < sizeof header) {
     return BadInput("%s is truncated: %d bytes do not hold an ELF header", file.name(),

@@ -8,7 +8,7 @@
 
 namespace ringside {
 
-absl::StatusOr<KernelImage> ParseKernelImage(const ImageFile& file) {
+absl::StatusOr<KernelImage> ParseKernelImage(const BootFile& file) {
   std::array<std::byte, SELFMAG> magic;
   if (file.size() >= magic.size()) {
     RINGSIDE_RETURN_IF_ERROR(file.ReadAt(0, magic));

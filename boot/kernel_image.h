@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "boot/image_file.h"
+#include "boot/boot_file.h"
 
 namespace ringside {
 
@@ -36,10 +36,10 @@ struct KernelImage {
 };
 
 // InvalidArgument in one line for whatever is not a kernel this machine can start.
-absl::StatusOr<KernelImage> ParseKernelImage(const ImageFile& file);
+absl::StatusOr<KernelImage> ParseKernelImage(const BootFile& file);
 
 // The two formats; ParseKernelImage chooses by magic number.
-absl::StatusOr<KernelImage> ParseBzImage(const ImageFile& file);
-absl::StatusOr<KernelImage> ParseElf(const ImageFile& file);
+absl::StatusOr<KernelImage> ParseBzImage(const BootFile& file);
+absl::StatusOr<KernelImage> ParseElf(const BootFile& file);
 
 }  // namespace ringside

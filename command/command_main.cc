@@ -16,6 +16,7 @@
 #include "command/ctl_command.h"
 #include "command/doctor_command.h"
 #include "command/exit_codes.h"
+#include "command/image_command.h"
 #include "command/line_writer.h"
 #include "command/option_help.h"
 #include "command/report_command.h"
@@ -44,6 +45,17 @@ constexpr char kReportHelp[] =
     "  ringside report trace.jsonl --json | jq '.queues[0].total.p99_ns'\n\n"
     "Exit codes: 0 done, 1 not all of the picture could be written, 2 the file is no trace, is "
     "damaged, or cannot be read, or the picture's is something else.";
+
+constexpr char kDoctorHelp[] =
+    "Marks: ok, -- neither good nor bad, slow, LOSS data may be lost, LACK it cannot be used as it "
+    "is, ? not to be told from here.\n\n"
+    "Examples:\n"
+    "  ringside doctor\n"
+    "  ringside doctor --disk root.img\n"
+    "  ringside doctor --disk /dev/nvme0n1 --iothread-cpu 2 --memory-node 0\n"
+    "  ringside doctor --disk /dev/vg/root --json | jq '.findings[] | select(.verdict == "
+    "\"unsafe\")'\n\n"
+    "Exit codes: 0 guests run here, and with --disk nothing about it is unsafe, 2 otherwise.";
 
 constexpr char kRunExamples[] =
     "Leave the console with Ctrl-].\n\n"
@@ -138,6 +150,24 @@ void AddReportOptions(CLI::App& report, ReportOptions& options) {
       ->type_name("FILE");
   report.add_flag("--json", options.json, "print everything as JSON instead of a table");
   report.footer(kReportHelp);
+}
+
+void AddDoctorOptions(CLI::App& doctor, DoctorOptions& options) {
+  doctor
+      .add_option("--disk", options.disk,
+                  "say what is slow or unsafe about this disk: a file, a block device, "
+                  "/dev/ng0n1 or an nvme:// URL")
+      ->type_name("PATH");
+  doctor
+      .add_option("--iothread-cpu", options.io_thread_cpus,
+                  "the CPUs of the host that its I/O thread is kept on, such as 0-2+5")
+      ->type_name("CPUS");
+  doctor
+      .add_option("--memory-node", options.memory_nodes,
+                  "the NUMA nodes that its guest's memory is taken from, such as 0 or 0,1")
+      ->type_name("N,...");
+  doctor.add_flag("--json", options.json, "print what is said of the disk as JSON");
+  doctor.footer(kDoctorHelp);
 }
 
 // Every word that could stand where an unknown one was found.
@@ -239,7 +269,14 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
     config->add_flag_callback(
         document.flag, [&] { documents.emplace_back(document.flag); }, document.doc);
   }
-  CLI::App* doctor = app.add_subcommand("doctor", "say whether this host can run guests");
+  CLI::App* doctor = app.add_subcommand(
+      "doctor", "say whether this host can run guests, and how a disk is set up");
+  DoctorOptions doctor_options;
+  if (Names(argc, argv, {"doctor", "completion"})) AddDoctorOptions(*doctor, doctor_options);
+  CLI::App* image =
+      app.add_subcommand("image", "make, check, commit, flatten and back up images and overlays");
+  ImageCommandOptions image_options;
+  if (Names(argc, argv, {"image", "completion"})) AddImageOptions(*image, image_options);
 
   try {
     app.parse(argc, argv);
@@ -248,7 +285,8 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   } catch (const CLI::ParseError& error) {
     return ReportParseError(app, error, log);
   }
-  if (doctor->parsed()) return DoctorCommand();
+  if (doctor->parsed()) return DoctorCommand(doctor_options, log);
+  if (image->parsed()) return ImageCommand(*image, image_options, log);
   if (report->parsed()) return ReportCommand(report_options, log);
   if (config->parsed()) return ConfigCommand(documents, log);
   if (ctl->parsed()) return CtlCommand(*ctl, ctl_options, log);

@@ -5,10 +5,17 @@
 #include <string>
 #include <vector>
 
+#include "advice/disk_advice.h"
+#include "base/affinity.h"
+#include "base/number_list.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "command/disk_doctor.h"
 #include "command/exit_codes.h"
+#include "command/passt.h"
+#include "command/standard_output.h"
 #include "kvm/kvm.h"
+#include "net/tap.h"
 #include "poll/uring.h"
 #include "vfio/pci_device.h"
 #include "vfio/pci_sysfs.h"
@@ -84,6 +91,21 @@ void CheckDisks(Report& report) {
   }
 }
 
+void CheckNetworks(Report& report) {
+  if (const absl::Status status = Tap::CheckHost(); status.ok()) {
+    report.Good(
+        "--net tap=NAME can be used with a tap of this user's; making one takes "
+        "CAP_NET_ADMIN");
+  } else {
+    report.Note(absl::StrFormat("--net tap=NAME cannot be used: %s", Message(status)));
+  }
+  if (Passt::IsInstalled()) {
+    report.Good("--net user can be used: passt is installed");
+  } else {
+    report.Note("--net user cannot be used: install Debian's package 'passt'");
+  }
+}
+
 std::string DescribeNvme(const PciSysfs& sysfs, const PciSysfsDevice& device) {
   // Known while the kernel's own driver has it.
   const std::string model = sysfs.Attribute(device.address, "nvme/*/model");
@@ -121,9 +143,51 @@ void CheckAssignable(Report& report) {
   }
 }
 
+// Of an option; empty if it is not given.
+absl::StatusOr<std::vector<int>> ReadList(const char* option, std::string text, char between,
+                                          const char* example) {
+  if (text.empty()) return std::vector<int>();
+  const std::string given = text;
+  if (between != '+') std::ranges::replace(text, between, '+');
+  if (auto numbers = ParseNumberList(text)) return *std::move(numbers);
+  return BadInput("--%s '%s' is not a list, for example %s", option, given, example);
+}
+
+absl::StatusOr<bool> ReportDisk(const DoctorOptions& options) {
+  Placement placement;
+  RINGSIDE_ASSIGN_OR_RETURN(placement.io_thread_cpus,
+                            ReadList("iothread-cpu", options.io_thread_cpus, '+', "0-2+5"));
+  RINGSIDE_RETURN_IF_ERROR(CheckHostCpus(placement.io_thread_cpus));
+  RINGSIDE_ASSIGN_OR_RETURN(placement.memory_nodes,
+                            ReadList("memory-node", options.memory_nodes, ',', "0,2-3"));
+  RINGSIDE_ASSIGN_OR_RETURN(const DiskFacts facts, ReadDiskFacts(options.disk));
+  RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(placement.memory_nodes, 0, facts.nodes));
+  const Findings findings = DiskAdvice(facts, placement);
+  RINGSIDE_RETURN_IF_ERROR(WriteToStdout(options.json ? DiskFindingsJson(options.disk, findings)
+                                                      : DiskFindingsText(options.disk, findings)));
+  return IsSound(findings);
+}
+
+int DiskDoctor(const DoctorOptions& options, LogSink& log) {
+  const absl::StatusOr<bool> sound = ReportDisk(options);
+  if (!sound.ok()) return Finish(sound.status(), log);
+  return *sound ? kExitOk : kExitBadInput;
+}
+
+absl::Status CheckIsAboutTheHost(const DoctorOptions& options) {
+  if (!options.json && options.io_thread_cpus.empty() && options.memory_nodes.empty()) {
+    return absl::OkStatus();
+  }
+  return BadInput("--json, --iothread-cpu and --memory-node are about a disk: give --disk PATH");
+}
+
 }  // namespace
 
-int DoctorCommand() {
+int DoctorCommand(const DoctorOptions& options, LogSink& log) {
+  if (!options.disk.empty()) return DiskDoctor(options, log);
+  if (const absl::Status wrong = CheckIsAboutTheHost(options); !wrong.ok()) {
+    return Finish(wrong, log);
+  }
   Report report;
   std::printf("KVM\n");
   const absl::StatusOr<Kvm> kvm = Kvm::Open();
@@ -136,6 +200,8 @@ int DoctorCommand() {
   }
   std::printf("Disks\n");
   CheckDisks(report);
+  std::printf("Networks\n");
+  CheckNetworks(report);
   std::printf("NVMe\n");
   CheckNvme(report);
   std::printf("Devices for a guest\n");

@@ -163,6 +163,21 @@ void AppendQueue(std::string& text, const ServedQueue& queue,
   if (explanation != nullptr) text += SignalLessonsText(explanation->signals, "    ");
 }
 
+Json PlacementJson(const std::vector<DiskPlacement>& placements) {
+  Json disks = Json::array();
+  for (const DiskPlacement& placement : placements) {
+    Json findings = Json::array();
+    for (const Finding& each : placement.findings) {
+      findings.push_back({{"check", each.check},
+                          {"verdict", VerdictName(each.verdict)},
+                          {"text", each.text},
+                          {"option", each.command}});
+    }
+    disks.push_back({{"device", placement.disk}, {"findings", std::move(findings)}});
+  }
+  return disks;
+}
+
 }  // namespace
 
 std::string PollReportText(const MachineStatistics& statistics,
@@ -180,8 +195,10 @@ std::string PollReportText(const MachineStatistics& statistics,
 }
 
 std::string PollReportJson(const MachineStatistics& statistics,
-                           const std::vector<IoThreadExplanation>& explanations) {
-  const Json json = {{"io_threads", ExplanationsJson(statistics, explanations)}};
+                           const std::vector<IoThreadExplanation>& explanations,
+                           const std::vector<DiskPlacement>& placements) {
+  const Json json = {{"io_threads", ExplanationsJson(statistics, explanations)},
+                     {"placement", PlacementJson(placements)}};
   // A path may hold any bytes.
   return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
 }

@@ -15,6 +15,7 @@
 #include "command/event_file.h"
 #include "command/exit_codes.h"
 #include "command/metrics_file.h"
+#include "command/passt.h"
 #include "command/poll_report.h"
 #include "command/run_config.h"
 #include "command/serial_port.h"
@@ -22,6 +23,7 @@
 #include "command/statistics_report.h"
 #include "command/terminal.h"
 #include "command/trace_files.h"
+#include "faults/disk_filters.h"
 #include "vmm/host_probe.h"
 #include "vmm/machine.h"
 
@@ -46,7 +48,7 @@ absl::Status CheckSerial(const SerialPort& serial, const MachineConfig& config,
   RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the kernel", config.kernel));
   RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the initrd", config.initrd));
   for (const DiskConfig& disk : config.disks) {
-    for (const std::string& file : disk.backend.Describe().files) {
+    for (const std::string& file : WithFilters(disk).Describe().files) {
       RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a disk", file));
     }
   }
@@ -116,14 +118,17 @@ void PrintStatistics(const MachineStatistics& statistics, const std::string& for
 
 void PrintExplanations(const MachineStatistics& statistics,
                        const std::vector<IoThreadExplanation>& explanations,
-                       const std::string& format) {
-  const std::string text = format == "json" ? PollReportJson(statistics, explanations)
-                                            : PollReportText(statistics, explanations);
+                       const std::vector<int>& memory_nodes, const std::string& format) {
+  const std::vector<DiskPlacement> placements = PlacementsOf(statistics, memory_nodes);
+  const std::string text =
+      format == "json" ? PollReportJson(statistics, explanations, placements)
+                       : PollReportText(statistics, explanations) + PlacementText(placements);
   std::fputs(text.c_str(), stderr);
 }
 
 // A guest, and what the command has opened for it. What stands first goes last.
 struct Guest {
+  std::vector<Passt> passts;
   SerialPort serial;
   bool on_our_terminal = false;
   std::unique_ptr<Machine> machine;
@@ -156,6 +161,7 @@ absl::StatusOr<Guest> MakeGuest(MachineOptions options, const Surroundings& arou
     if (!guest.on_our_terminal) config.console.input_fd = -1;  // in the background
     config.console.detach_key = kDetachKey;
   }
+  RINGSIDE_ASSIGN_OR_RETURN(guest.passts, Passt::StartFor(config));
   RINGSIDE_ASSIGN_OR_RETURN(guest.machine, Machine::Create(config));
   if (around.traces.signals) guest.machine->internals().RecordSignals();
   return guest;
@@ -237,6 +243,7 @@ struct Results {
   uint64_t resident_at_start = 0;
   MachineStatistics statistics;
   std::vector<IoThreadExplanation> explanations;
+  std::vector<int> memory_nodes;
   Traced traced;
 };
 
@@ -249,6 +256,7 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options,
   results.first_run_ns = machine->first_run_ns();
   results.statistics = machine->Statistics();
   if (!options.explain.empty()) results.explanations = *machine->Explain();
+  results.memory_nodes = machine->internals().config().memory_nodes;
   results.traced = {
       .latencies = *machine->Latencies(), .waits = *machine->internals().Waits(), .signals = {}};
   if (!options.signal_trace.empty())
@@ -266,7 +274,8 @@ bool Report(const Results& results, const RunOptions& options, const TraceFiles&
   if (options.timing) PrintTiming(start_ns, results.first_run_ns, results.resident_at_start);
   if (!options.stats.empty()) PrintStatistics(results.statistics, options.stats);
   if (!options.explain.empty()) {
-    PrintExplanations(results.statistics, results.explanations, options.explain);
+    PrintExplanations(results.statistics, results.explanations, results.memory_nodes,
+                      options.explain);
   }
   const bool traced = WriteTraces(results.traced, traces, log);
   errors.Flush();

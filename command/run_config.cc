@@ -2,29 +2,14 @@
 
 #include <cerrno>
 #include <fcntl.h>
-#include <unistd.h>
 
 #include "base/fd.h"
+#include "base/read_text.h"
 #include "base/status.h"
 #include "vmm/config_json.h"
 
 namespace ringside {
 namespace {
-
-// Up to a byte more than a configuration may have; nothing, and errno, if it cannot be read.
-std::optional<std::string> ReadFrom(int fd) {
-  std::string text(kMostConfigBytes + 1, '\0');
-  size_t size = 0;
-  while (size < text.size()) {
-    const ssize_t got = read(fd, text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return std::nullopt;
-    if (got == 0) break;
-    size += static_cast<size_t>(got);
-  }
-  text.resize(size);
-  return text;
-}
 
 absl::Status ReadConfigFile(const std::string& path, MachineOptions& machine) {
   RINGSIDE_ASSIGN_OR_RETURN(const std::string text, ReadConfigText("--config", path));
@@ -45,15 +30,18 @@ absl::Status CheckChoices(const RunOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status CheckHasDisk(const char* option, const std::string& value,
-                          const MachineConfig& machine) {
-  if (value.empty() || !machine.disks.empty()) return absl::OkStatus();
-  return BadInput("--%s is about disks, and there is none: give a --disk", option);
+absl::Status CheckHasQueues(const char* option, const std::string& value,
+                            const MachineConfig& machine) {
+  if (value.empty() || !machine.disks.empty() || !machine.networks.empty()) return absl::OkStatus();
+  return BadInput("--%s is about disks and networks, and there is none: give a --disk or a --net",
+                  option);
 }
 
 // What the command wants to know of the machine, the machine has to note.
 void Trace(const RunOptions& options, MachineConfig& machine) {
-  for (DiskConfig& disk : machine.disks) disk.trace_latency = !options.trace_latency.empty();
+  const bool trace_latency = !options.trace_latency.empty();
+  for (DiskConfig& disk : machine.disks) disk.trace_latency = trace_latency;
+  for (NetConfig& network : machine.networks) network.trace_latency = trace_latency;
   if (options.poll_trace.empty()) return;
   if (machine.io_threads.empty()) machine.io_threads.emplace_back();
   for (IoThreadConfig& thread : machine.io_threads) thread.tuning.trace_waits = true;
@@ -64,7 +52,7 @@ void Trace(const RunOptions& options, MachineConfig& machine) {
 absl::StatusOr<std::string> ReadConfigText(const char* option, const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   std::optional<std::string> text;
-  if (file.valid()) text = ReadFrom(file.get());
+  if (file.valid()) text = ReadText(file.get(), kMostConfigBytes);
   if (text) return *std::move(text);
   return BadInput("%s",
                   Message(ErrnoError(errno, absl::StrFormat("%s cannot read '%s'", option, path))));
@@ -108,10 +96,10 @@ absl::Status CompleteOptions(const RunOptions& options, MachineOptions& machine)
     return absl::FailedPreconditionError("no kernel is configured: call set-config with one");
   }
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));
-  RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("trace-latency", options.trace_latency, machine.machine));
-  RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("poll-trace", options.poll_trace, machine.machine));
-  RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("signal-trace", options.signal_trace, machine.machine));
-  RINGSIDE_RETURN_IF_ERROR(CheckHasDisk("explain", options.explain, machine.machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckHasQueues("trace-latency", options.trace_latency, machine.machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckHasQueues("poll-trace", options.poll_trace, machine.machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckHasQueues("signal-trace", options.signal_trace, machine.machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckHasQueues("explain", options.explain, machine.machine));
   Trace(options, machine.machine);
   return absl::OkStatus();
 }

@@ -13,6 +13,13 @@
 namespace ringside {
 namespace {
 
+void AppendHeading(std::string& table) {
+  absl::StrAppendFormat(&table,
+                        "  %-10s %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %10s %10s %10s\n", "",
+                        "I/O thread", "reads", "writes", "flushes", "discards", "others", "read",
+                        "written", "errors", "kicks", "suppressed", "interrupts", "suppressed");
+}
+
 void AppendQueue(std::string& table, const std::string& name, const QueueStatistics& queue) {
   absl::StrAppendFormat(
       &table, "  %-10s %-10s %9d %9d %8d %8d %7d %9s %9s %7d %9d %10d %10d %10d\n", name,
@@ -20,7 +27,15 @@ void AppendQueue(std::string& table, const std::string& name, const QueueStatist
       FormatSize(queue.bytes_read), FormatSize(queue.bytes_written), queue.errors, queue.kicks,
       queue.kicks_suppressed(), queue.interrupts, queue.interrupts_suppressed());
   // What the row has no room for; without any hold it says it all.
+  if (queue.throttled > 0) {
+    absl::StrAppendFormat(&table, "    %d requests waited for their limits, %d ms in all\n",
+                          queue.throttled, queue.throttled_ns / 1'000'000);
+  }
   if (queue.signals.held > 0) table += SignalCountsText(queue, "    ");
+  if (queue.kept > 0) {
+    absl::StrAppendFormat(
+        &table, "    %d requests that failed wait for the machine to be resumed\n", queue.kept);
+  }
 }
 
 // As it is written on the command line.
@@ -54,12 +69,17 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
                       console.written, console.waiting, console.dropped);
   for (const DiskStatistics& disk : statistics.disks) {
     AppendBackend(table, disk);
-    absl::StrAppendFormat(&table,
-                          "  %-10s %-10s %9s %9s %8s %8s %7s %9s %9s %7s %9s %10s %10s %10s\n", "",
-                          "I/O thread", "reads", "writes", "flushes", "discards", "others", "read",
-                          "written", "errors", "kicks", "suppressed", "interrupts", "suppressed");
+    AppendHeading(table);
     for (size_t index = 0; index < disk.queues.size(); ++index) {
       AppendQueue(table, absl::StrFormat("queue %d", index), disk.queues[index]);
+    }
+  }
+  for (const NetworkStatistics& network : statistics.networks) {
+    absl::StrAppendFormat(&table, "network %s: %s, link %s\n", Printable(network.path), network.mac,
+                          network.link_up ? "up" : "down");
+    AppendHeading(table);
+    for (size_t index = 0; index < network.queues.size(); ++index) {
+      AppendQueue(table, absl::StrFormat("queue %d", index), network.queues[index]);
     }
   }
   for (const AssignedStatistics& device : statistics.assigned) {

@@ -4,6 +4,8 @@
 #include <cerrno>
 #include <new>
 
+#include "base/tsc.h"
+
 namespace ringside {
 namespace {
 
@@ -16,7 +18,23 @@ RequestKind KindOf(const BlkParse& parse, BlockOp op) {
   return kKinds[static_cast<size_t>(op)];
 }
 
+// What a limit of bytes counts: discards and flushes move none.
+uint64_t BytesMoved(const BlkParse& parse, const BlockRequest& request) {
+  static_assert(BlockOp::kRead < BlockOp::kFlush && BlockOp::kWrite < BlockOp::kFlush);
+  if (request.op < BlockOp::kFlush) return parse.bytes;
+  return request.op == BlockOp::kWriteZeroes ? request.length : 0;
+}
+
 }  // namespace
+
+// Of a disk with limits.
+struct BlkQueue::Throttling {
+  Throttling(BlkQueue& queue, const ThrottleGate& gate) : gate(gate), timer(queue) {}
+
+  ThrottleGate gate;
+  TimerTo<BlkQueue, &BlkQueue::AskAgain> timer;  // for what was held back
+  TscClock clock;
+};
 
 BlkQueue::BlkQueue(const Parts& parts, const Disk& disk, const QueueSetup& setup, uint64_t features)
     : QueueWorker(parts, setup, features),
@@ -32,13 +50,31 @@ BlkQueue::BlkQueue(const Parts& parts, const Disk& disk, BlkQueue& before)
       free_segments_(std::move(before.free_segments_)) {
   source = this;
   before.recalled_.TakeEach([this](BlockRequest& request) { recalled_.Push(request); });
+  if (before.throttling_ != nullptr) {
+    throttling_ = std::make_unique<Throttling>(*this, before.throttling_->gate);
+  }
 }
+
+BlkQueue::~BlkQueue() = default;
 
 void BlkQueue::Recall() {
   recalls.store(true, std::memory_order_relaxed);
+  EndWait();
+}
+
+void BlkQueue::Drains() {
+  EndWait();
+}
+
+// What was held back asks again when the queue goes on, on this thread or another.
+void BlkQueue::EndWait() {
+  if (throttling_ == nullptr) return;
+  io_thread().Disarm(throttling_->timer);
+  LetGo();
 }
 
 void BlkQueue::Forget() {
+  parts().stats.kept.Set(0);
   recalled_.TakeEach([this](BlockRequest& request) { Free(static_cast<Slot&>(request)); });
 }
 
@@ -50,23 +86,47 @@ BlkQueue::Slot& BlkQueue::SlotAt(uint16_t head) {
 }
 
 void BlkQueue::Run() {
-  Observed([this](auto observer) { TakeAll(observer); });
+  const uint32_t version = disk_.throttle.version();
+  ThrottleGate* const gate = version == 0 ? nullptr : &BeginToAsk(version);
+  Observed([this, gate](auto observer) { TakeAll(observer, gate); });
   ReportIfBroken();
 }
 
+// Apart, for the sake of queues without limits.
+[[gnu::noinline]] ThrottleGate& BlkQueue::BeginToAsk(uint32_t version) {
+  if (throttling_ == nullptr) [[unlikely]]
+    BeginThrottling();
+  throttling_->gate.Begin(version, throttling_->clock.NowNs());
+  return throttling_->gate;
+}
+
+[[gnu::noinline]] void BlkQueue::BeginThrottling() {
+  const ThrottleGate gate(disk_.throttle, parts().stats.throttle);
+  throttling_ = std::make_unique<Throttling>(*this, gate);
+}
+
+void BlkQueue::AskAgain(int64_t now_ns) {
+  throttling_->clock.Set(now_ns);
+  LetGo();
+}
+
 template <typename Observer>
-void BlkQueue::TakeAll(Observer observer) {
+void BlkQueue::TakeAll(Observer observer, ThrottleGate* gate) {
   std::array<DescriptorChain, kBatch> batch;
   size_t count = 0;
   // At most a ring's worth: what the guest adds meanwhile is for the next turn.
   for (size_t budget = queue().size(); budget > 0; budget -= count) {
     // After a full batch there may be more of what that look at the available index showed.
     if (count < kBatch) observer.Seen();
-    count = TakeChains(std::span(batch).first(std::min(budget, kBatch)));
-    for (size_t i = 0; i < count && queue().error() == nullptr; ++i) {
-      Take(std::move(batch[i]), observer);
+    count = queue().Take(std::span(batch).first(std::min(budget, kBatch)));
+    size_t taken = 0;
+    while (taken < count && queue().error() == nullptr && Take(batch[taken], observer, gate)) {
+      ++taken;
     }
-    if (count == 0 || queue().error() != nullptr) break;
+    if (taken > 0) signal().Took(taken);
+    if (queue().error() != nullptr) break;
+    if (taken < count) return HoldBackFrom(std::span(batch).subspan(taken, count - taken));
+    if (count == 0) break;
   }
 }
 
@@ -95,34 +155,46 @@ inline void BlkQueue::Begin(Slot& slot, Observer& observer) {
                  !disk_.write_back.load(std::memory_order_relaxed);
 }
 
+void BlkQueue::HoldBackFrom(std::span<DescriptorChain> chains) {
+  HoldBack(chains);
+  io_thread().Arm(throttling_->timer, throttling_->gate.ask_again_ns());
+}
+
+// Whether it was taken: what does not fit the limits is left.
 template <typename Observer>
-void BlkQueue::Take(DescriptorChain chain, Observer& observer) {
-  if (!queue().Walk(chain, buffers_)) return;
+bool BlkQueue::Take(DescriptorChain& chain, Observer& observer, ThrottleGate* gate) {
+  if (!queue().Walk(chain, buffers_)) return true;
   // A head in use is never taken again, so its slot is free.
   Slot& slot = SlotAt(chain.head());
   const BlkParse parse = ParseBlkRequest(buffers_, disk_.view, slot);
+  if (gate != nullptr && parse.kind == BlkParse::Kind::kSubmit &&
+      !gate->Admit(slot.op, BytesMoved(parse, slot))) {
+    return false;
+  }
   Count(parse, slot);
   observer.Taken(chain.head(), KindOf(parse, slot.op), parse.bytes);
   switch (parse.kind) {
     case BlkParse::Kind::kBroken:
-      queue().Break("a request has no room for its header or its status");
-      return;
+      return !queue().Break("a request has no room for its header or its status");
     case BlkParse::Kind::kComplete:
       if (parse.status != BlkStatus::kOk) parts().stats.errors.Add();
       Answer(std::move(chain), parse.status_byte, parse.status, parse.written);
-      return;
+      return true;
     case BlkParse::Kind::kSubmit:
       slot.chain = std::move(chain);
       Fill(slot, parse);
       Begin(slot, observer);
   }
+  return true;
 }
 
 void BlkQueue::Resume() {
+  parts().stats.kept.Set(0);
   Observed([this](auto observer) {
     recalled_.TakeEach([&](BlockRequest& request) {
       Slot& slot = static_cast<Slot&>(request);
       slot.owner = this;
+      slot.PutBack();
       Begin(slot, observer);
     });
   });
@@ -139,19 +211,51 @@ inline void BlkQueue::Free(Slot& slot) {
 void BlkQueue::Complete(Slot& slot) {
   Ends();
   if (closing() && (stopped() || slot.result == -ECANCELED)) return CompleteLast(slot);
+  if (slot.result != 0) return CompleteFailed(slot);
+  Finish(slot, BlkStatus::kOk);
+}
+
+[[gnu::always_inline]] inline void BlkQueue::Finish(Slot& slot, BlkStatus status) {
   if (slot.op == BlockOp::kFlush) {
     signal().Hurry();
   } else if (!slot.segments.empty()) {
     signal().Completed(slot.segments.front().host);
   }
   Free(slot);
-  BlkStatus status = BlkStatus::kOk;
-  if (slot.result != 0) {
-    parts().stats.errors.Add();
-    status = slot.result == -EOPNOTSUPP ? BlkStatus::kUnsupported : BlkStatus::kIoError;
-    if (disk_.reports != nullptr) disk_.reports->RequestFailed(slot.op, -slot.result);
-  }
   Answer(std::move(slot.chain), slot.status_byte, status, slot.written);
+}
+
+// Apart, so that requests that succeed pay one branch for it.
+[[gnu::noinline]] void BlkQueue::CompleteFailed(Slot& slot) {
+  // What the disk cannot do at all no waiting mends.
+  const bool is_unsupported = slot.result == -EOPNOTSUPP &&
+                              (slot.op == BlockOp::kDiscard || slot.op == BlockOp::kWriteZeroes);
+  if (!is_unsupported && IsKept(slot)) return Keep(slot);
+  parts().stats.errors.Add();
+  if (disk_.reports != nullptr) disk_.reports->RequestFailed(slot.op, -slot.result);
+  const bool is_ignored = !is_unsupported && ActionOn(slot) == ErrorAction::kIgnore;
+  const BlkStatus failed =
+      slot.result == -EOPNOTSUPP ? BlkStatus::kUnsupported : BlkStatus::kIoError;
+  Finish(slot, is_ignored ? BlkStatus::kOk : failed);
+}
+
+ErrorAction BlkQueue::ActionOn(const BlockRequest& request) const {
+  return request.op == BlockOp::kRead ? disk_.rerror : disk_.werror;
+}
+
+bool BlkQueue::IsKept(const BlockRequest& request) const {
+  const ErrorAction action = ActionOn(request);
+  return action == ErrorAction::kStop ||
+         (action == ErrorAction::kEnospc && request.result == -ENOSPC);
+}
+
+// The guest has no answer and the chain stays taken, until Resume tries it again or the queue is
+// stopped. It is not in flight, so the queue may come to rest, or leave, with it.
+void BlkQueue::Keep(Slot& slot) {
+  recalled_.Push(slot);
+  parts().stats.kept.Add();
+  if (disk_.reports != nullptr) disk_.reports->RequestKept(slot.op, -slot.result);
+  TellIfIdle();
 }
 
 // Of a queue that stops, or one that was recalled for the next thread to begin anew.

@@ -12,9 +12,11 @@
 
 #include "block/block_device.h"
 #include "block/fifo.h"
+#include "block/throttle_gate.h"
 #include "devices/blk_request.h"
 #include "devices/device_reports.h"
 #include "devices/queue_worker.h"
+#include "ringside/config.h"
 
 namespace ringside {
 
@@ -25,12 +27,18 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
     BlockChannel& channel;
     const BlkView& view;
     const std::atomic<bool>& write_back;  // may change at any time
-    DeviceReports* reports = nullptr;     // of requests that fail; null: nobody listens
+    DiskThrottle& throttle;
+    DeviceReports* reports = nullptr;  // of requests that fail; null: nobody listens
+    // What becomes of those, reads and all others. What is kept waits for the next Resume.
+    ErrorAction rerror = ErrorAction::kReport;
+    ErrorAction werror = ErrorAction::kReport;
   };
 
   BlkQueue(const Parts& parts, const Disk& disk, const QueueSetup& setup, uint64_t features);
   // Goes on where `before` has left off. What was recalled then is taken over.
   BlkQueue(const Parts& parts, const Disk& disk, BlkQueue& before);
+
+  ~BlkQueue() override;
 
   void Run() override;
   void Resume() override;
@@ -51,13 +59,18 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
     std::array<Segment, kInlineSegments> few_segments;
   };
 
+  struct Throttling;
+
   void Recall() override;
+  void Drains() override;
   void Forget() override;
   Slot& SlotAt(uint16_t head);
+  void BeginThrottling();
+  ThrottleGate& BeginToAsk(uint32_t version);
   template <typename Observer>
-  void TakeAll(Observer observer);
+  void TakeAll(Observer observer, ThrottleGate* gate);
   template <typename Observer>
-  void Take(DescriptorChain chain, Observer& observer);
+  bool Take(DescriptorChain& chain, Observer& observer, ThrottleGate* gate);
   void Fill(Slot& slot, const BlkParse& parse);
   template <typename Observer>
   void Begin(Slot& slot, Observer& observer);
@@ -65,17 +78,27 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
   void Free(Slot& slot);
   void Complete(Slot& slot);
   void CompleteLast(Slot& slot);
+  void CompleteFailed(Slot& slot);
+  void Finish(Slot& slot, BlkStatus status);
+  ErrorAction ActionOn(const BlockRequest& request) const;
+  bool IsKept(const BlockRequest& request) const;
+  void Keep(Slot& slot);
   void Answer(DescriptorChain chain, std::byte* status_byte, BlkStatus status, uint32_t written);
   void Count(const BlkParse& parse, const BlockRequest& request);
   Segment* PopSegments();
   void PushSegments(Segment* segments);
+  void HoldBackFrom(std::span<DescriptorChain> chains);
+  void AskAgain(int64_t now_ns);
+  void EndWait();
 
   const Disk disk_;
   // Slots by head, each made anew for its request.
   std::unique_ptr<std::byte[]> slots_;
-  Fifo<BlockRequest> recalled_;                            // of a queue that leaves
+  // To be begun anew by Resume: of a queue that leaves, and those that failed and are kept.
+  Fifo<BlockRequest> recalled_;
   ChainBuffers buffers_;                                   // of the chain at hand
   std::vector<std::unique_ptr<Segment[]>> free_segments_;  // kMaxFreeSegments at most
+  std::unique_ptr<Throttling> throttling_;                 // null: there has been no limit yet
 };
 
 }  // namespace ringside

@@ -77,7 +77,8 @@ std::byte* TakeStatusByte(std::span<Segment>& segments) {
 // Whether sectors [sector, sector + bytes / 512) can be transferred.
 bool Fits(const BlockInfo& info, uint64_t sector, uint64_t bytes) {
   const uint64_t within_block = info.logical_block - 1;
-  return sector <= info.size / kSectorSize && bytes <= info.size - sector * kSectorSize &&
+  const uint64_t size = info.size;
+  return sector <= size / kSectorSize && bytes <= size - sector * kSectorSize &&
          ((sector * kSectorSize | bytes) & within_block) == 0;
 }
 

@@ -3,12 +3,14 @@
 #include <cerrno>
 #include <sys/mman.h>
 
+#include "base/host_nodes.h"
 #include "base/memory_file.h"
 #include "base/status.h"
 
 namespace ringside {
 
-absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const Range> ranges) {
+absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const Range> ranges,
+                                                                 std::span<const int> nodes) {
   uint64_t total = 0;
   for (const Range& range : ranges) total += range.size;
 
@@ -23,6 +25,10 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const
     if (host == MAP_FAILED) {
       return ErrnoError(errno, absl::StrFormat("cannot map %d bytes of guest memory", range.size),
                         "ask for less memory or raise 'ulimit -v'");
+    }
+    if (absl::Status bound = BindMemory(host, range.size, nodes); !bound.ok()) {
+      munmap(host, range.size);
+      return bound;
     }
     madvise(host, range.size, MADV_DONTDUMP);  // a core dump is about the machine, not the guest
     memory->regions_.push_back({.guest_address = range.guest_address,

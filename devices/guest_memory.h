@@ -50,8 +50,9 @@ class GuestMemory {
     uint64_t size;
   };
   // Ranges are page-aligned, ascending and do not overlap. Memory is zero and takes no host memory
-  // until touched.
-  static absl::StatusOr<std::unique_ptr<GuestMemory>> Create(std::span<const Range> ranges);
+  // until touched, and then of the host's NUMA nodes `nodes`, as BindMemory of base/host_nodes.h.
+  static absl::StatusOr<std::unique_ptr<GuestMemory>> Create(std::span<const Range> ranges,
+                                                             std::span<const int> nodes = {});
   ~GuestMemory();
   GuestMemory(const GuestMemory&) = delete;
   GuestMemory& operator=(const GuestMemory&) = delete;

@@ -153,7 +153,12 @@ void QueueLife::Arrive() {
   IoThread& here = io_thread();
   has_left_ = false;
   if (worker_ != nullptr) {
-    if (&worker_->io_thread() == &here) {
+    bool renews;
+    {
+      const MutexLock lock(mutex_);
+      renews = std::exchange(renews_, false);
+    }
+    if (&worker_->io_thread() == &here && !renews) {
       worker_->GoOn();
     } else {
       SetWorker(owner_.NextWorker(shared_.index, PartsOn(here), *worker_));
@@ -291,6 +296,11 @@ void QueueLife::Resume() {
 
 void QueueLife::ReportRest() {
   if (std::exchange(rest_awaited_, false)) owner_.QueueRests();
+}
+
+void QueueLife::Renew() {
+  const MutexLock lock(mutex_);
+  renews_ = worker_on_ != nullptr;
 }
 
 uint16_t QueueLife::position() const {

@@ -97,6 +97,9 @@ class QueueLife {
   void Pause();
   // The end of the rest, or of the way there.
   void Resume();
+  // Of a queue that rests or is down: it goes on with a new worker, on the same thread too, since
+  // what the owner's workers stand on has been exchanged.
+  void Renew();
   // Of a queue at rest: its next entry in both rings, that is QueueSetup::next.
   uint16_t position() const;
 
@@ -149,6 +152,7 @@ class QueueLife {
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;         // from Pause to Resume
   bool rest_awaited_ ABSL_GUARDED_BY(mutex_) = false;   // QueueRests is to come
   bool start_is_held_ ABSL_GUARDED_BY(mutex_) = false;  // Start came while it was paused
+  bool renews_ ABSL_GUARDED_BY(mutex_) = false;         // by the next Arrive
   // Of the move under way.
   IoThread* to_ ABSL_GUARDED_BY(mutex_) = nullptr;    // null: there is none
   bool prepared_ ABSL_GUARDED_BY(mutex_) = false;     // PrepareMove has run

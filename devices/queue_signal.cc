@@ -26,7 +26,9 @@ void QueueSignal::Record(SignalStep step, uint16_t index) {
 
 void QueueSignal::Shown(bool wanted, LatencyTrace* trace) {
   if (parts_.records != nullptr) Record(SignalStep::kShown, parts_.queue.shown());
-  if (wanted) return ShownForInterrupt(trace);
+  // Of these completions: what ends a hold before they are shown leaves it alone.
+  const std::optional<SignalReason> hurry = std::exchange(hurry_, std::nullopt);
+  if (wanted) return ShownForInterrupt(hurry, trace);
   FoundByDriver();
   if (trace != nullptr) trace->Finish(Interrupt::kSuppressed);
 }
@@ -46,19 +48,19 @@ void QueueSignal::FoundByDriver() {
   } else {
     policy_.Forget();
   }
-  const bool learns = parts_.io_thread.may_hold() && unwanted_ < kPolls;
+  const bool learns = may_hold() && unwanted_ < kPolls;
   HandOver(learns && !policy_.busy() ? MonotonicNs() : kNoTime);
 }
 
-void QueueSignal::ShownForInterrupt(LatencyTrace* trace) {
+void QueueSignal::ShownForInterrupt(std::optional<SignalReason> hurry, LatencyTrace* trace) {
   unwanted_ = 0;
-  if (!parts_.io_thread.may_hold() || !parts_.queue.event_idx() || IsAlone()) {
+  if (!may_hold() || !parts_.queue.event_idx() || IsAlone()) {
     Raise(SignalReason::kDry, kNoTime);
-  } else if (hurry_ || !held()) {
+  } else if (hurry || !held()) {
     const int64_t now_ns = MonotonicNs();
     const SignalReason reason =
-        hurry_ ? *hurry_ : policy_.Decide(parts_.queue.in_flight(), owed(), now_ns);
-    reason == SignalReason::kHold ? Hold(now_ns, trace) : Raise(reason, now_ns);
+        hurry ? *hurry : policy_.Decide(parts_.queue.in_flight(), owed(), now_ns);
+    reason == SignalReason::kHold ? BeginHold(now_ns, trace) : Raise(reason, now_ns);
   }
   if (trace != nullptr) trace->Finish(held() ? Interrupt::kHeld : Interrupt::kRaised);
 }
@@ -68,7 +70,7 @@ bool QueueSignal::IsAlone() const {
   return owed() == 1 && parts_.queue.in_flight() == 0 && !policy_.busy();
 }
 
-void QueueSignal::Hold(int64_t now_ns, LatencyTrace* trace) {
+void QueueSignal::BeginHold(int64_t now_ns, LatencyTrace* trace) {
   held_since_ns_ = now_ns;
   trace_ = trace;
   parts_.stats.held.Add();
@@ -117,8 +119,7 @@ void QueueSignal::Raise(SignalReason reason, int64_t now_ns) {
 
 // The guest is busy with all that was shown from now on.
 void QueueSignal::HandOver(int64_t now_ns) {
-  hurry_.reset();
-  if (parts_.io_thread.may_hold() && unwanted_ < kPolls) policy_.Handed(owed(), now_ns);
+  if (may_hold() && unwanted_ < kPolls) policy_.Handed(owed(), now_ns);
   handed_ = parts_.queue.shown();
 }
 

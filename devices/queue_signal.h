@@ -43,12 +43,16 @@ struct SignalStats {
 
 class QueueSignal final : private HeldSignal {
  public:
+  // kNever: of a queue whose completions answer nothing that the guest has asked for, such as
+  // frames that come in, so that there is nothing to learn of it.
+  enum class Hold { kWhereItPays, kNever };
   struct Parts {
     Virtqueue& queue;
     const InterruptLine& call;
     IoThread& io_thread;
     SignalStats& stats;
     SignalRecords* records = nullptr;  // null: none are wanted
+    Hold hold = Hold::kWhereItPays;
   };
 
   explicit QueueSignal(const Parts& parts) : parts_(parts), handed_(parts.queue.position()) {}
@@ -59,7 +63,7 @@ class QueueSignal final : private HeldSignal {
   // Chains were taken.
   void Took(size_t count) {
     if (parts_.records != nullptr) Record(SignalStep::kTook, parts_.queue.position());
-    if (!parts_.io_thread.may_hold()) return;
+    if (!may_hold()) return;
     policy_.Took(static_cast<uint32_t>(count),
                  policy_.wants_time() ? MonotonicNs() : SignalPolicy::kNoTime);
   }
@@ -79,15 +83,18 @@ class QueueSignal final : private HeldSignal {
   // Forgets what is held: the ring is not the driver's any more.
   void Drop();
 
+  Hold hold() const { return parts_.hold; }
   SignalExplanation Explain() const { return policy_.Explain(); }
 
  private:
+  bool may_hold() const { return parts_.hold == Hold::kWhereItPays && parts_.io_thread.may_hold(); }
   void Look(int64_t now_ns) override;
-  void ShownForInterrupt(LatencyTrace* trace);
+  // `hurry`: why it is not to wait.
+  void ShownForInterrupt(std::optional<SignalReason> hurry, LatencyTrace* trace);
   // Completions that were shown and not handed over.
   uint16_t owed() const { return static_cast<uint16_t>(parts_.queue.shown() - handed_); }
   bool IsAlone() const;
-  void Hold(int64_t now_ns, LatencyTrace* trace);
+  void BeginHold(int64_t now_ns, LatencyTrace* trace);
   void EndHold(int64_t now_ns);
   void Forget();
   void FoundByDriver();

@@ -7,7 +7,11 @@
 // Spec: VIRTIO 1.2, section 2.7.
 #pragma once
 
+#include <ranges>
+#include <span>
+
 #include "base/counter.h"
+#include "block/throttle_gate.h"
 #include "devices/latency_trace.h"
 #include "devices/queue_signal.h"
 #include "devices/virtio_device.h"
@@ -21,10 +25,12 @@ namespace ringside {
 struct QueueStats {
   Counter reads, writes, flushes, discards, others;  // requests taken, by kind
   Counter bytes_read, bytes_written;
-  Counter errors;   // requests answered with an error
+  Counter errors;   // requests that failed and were answered
   Counter batches;  // publications of the used ring
   SignalStats signals;
+  ThrottleStats throttle;
   Counter in_flight;            // no count: requests the device's backend has now
+  Counter kept;                 // likewise: that failed, and are tried again by Resume
   Counter kicks_on, kicks_off;  // how often the driver was asked to kick, and not to
   LatencyHistograms latencies;  // of requests that were traced
 
@@ -68,12 +74,13 @@ class QueueWorker : public Source {
     SignalRecords* signals = nullptr;  // null: none are wanted
   };
 
-  QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t features)
+  QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t features,
+              QueueSignal::Hold hold = QueueSignal::Hold::kWhereItPays)
       : Source(setup.kick->fd()),
         parts_(parts),
         call_(*setup.call),
         queue_(parts.memory, RingLayout(setup, features)),
-        signal_({queue_, call_, parts.io_thread, parts.stats.signals, parts.signals}),
+        signal_({queue_, call_, parts.io_thread, parts.stats.signals, parts.signals, hold}),
         trace_(parts.trace) {
     if (parts.trace != nullptr) parts.trace->Restart();
     ReportIfBroken();
@@ -85,13 +92,14 @@ class QueueWorker : public Source {
         parts_(parts),
         call_(before.call_),
         queue_(before.queue_),
-        signal_({queue_, call_, parts.io_thread, parts.stats.signals, parts.signals},
+        signal_({queue_, call_, parts.io_thread, parts.stats.signals, parts.signals,
+                 before.signal_.hold()},
                 before.signal_),
         trace_(parts.trace) {}
 
   // Takes nothing more, shows the guest nothing more, and recalls what is under way.
   void Stop() {
-    stopped_ = closing_ = true;
+    stopped_ = closing_ = looks_away_ = true;
     signal_.Drop();
     Recall();
     Forget();
@@ -114,7 +122,7 @@ class QueueWorker : public Source {
   }
   // Goes on after Drain, on the same thread; it is attached again next.
   void GoOn() { leaving_ = false; }
-  // Begins anew what the one before has recalled.
+  // Begins anew what the one before has recalled, and what failed and was kept.
   virtual void Resume() {}
   bool idle() const { return parts_.stats.in_flight.Get() == 0; }
   IoThread& io_thread() const { return parts_.io_thread; }
@@ -127,12 +135,12 @@ class QueueWorker : public Source {
   // Where the ring is: all that a queue has of its own once it is idle.
   uint16_t position() const { return queue_.position(); }
 
-  bool HasWork() final { return !stopped_ && queue_.HasWork(); }
-  void EnableNotify() final {
+  bool HasWork() override { return !looks_away_ && queue_.HasWork(); }
+  void EnableNotify() override {
     parts_.stats.kicks_on.Add();
     queue_.EnableNotify();
   }
-  void DisableNotify() final {
+  void DisableNotify() override {
     parts_.stats.kicks_off.Add();
     queue_.DisableNotify();
   }
@@ -186,6 +194,20 @@ class QueueWorker : public Source {
     if (trace_ != nullptr) trace_->Published();
     signal_.Shown(interrupt, trace_);
   }
+  // Lets go of the chains that were taken last.
+  void PutBack(std::span<DescriptorChain> chains) {
+    for (DescriptorChain& chain : std::views::reverse(chains)) queue_.PutBack(std::move(chain));
+  }
+  // The same, and has no work until LetGo. Of a queue with
+  // EVENT_IDX the driver does not kick for what it has made available already.
+  void HoldBack(std::span<DescriptorChain> chains) {
+    PutBack(chains);
+    looks_away_ = true;
+  }
+  void LetGo() {
+    looks_away_ = stopped_;
+    Written();
+  }
   // As Virtqueue::Take.
   size_t TakeChains(std::span<DescriptorChain> chains) {
     const size_t count = queue_.Take(chains);
@@ -212,6 +234,7 @@ class QueueWorker : public Source {
   QueueSignal signal_;
   LatencyTrace* trace_;  // null: no latencies are wanted
   HookTo<QueueWorker, &QueueWorker::Publish> publish_hook_{*this};
+  bool looks_away_ = false;  // stopped, or held back
   bool stopped_ = false;
   bool leaving_ = false;  // or draining
   bool closing_ = false;  // stopped, or leaving for another thread

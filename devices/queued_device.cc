@@ -34,6 +34,12 @@ uint64_t QueuedDevice::in_flight() const {
   return sum;
 }
 
+uint64_t QueuedDevice::kept() const {
+  uint64_t sum = 0;
+  for (const QueueStats& stats : stats_) sum += stats.kept.Get();
+  return sum;
+}
+
 void QueuedDevice::Activate(uint64_t features, std::span<const QueueSetup> queues,
                             VirtioEvents& events) {
   Activated(features);
@@ -49,21 +55,8 @@ void QueuedDevice::Reset(Task& done) {
   QueueIsDown();
 }
 
-void QueuedDevice::Pause(Task& done) {
-  pause_done_ = &done;
-  // One more than there are, as above.
-  rests_awaited_.store(queues_.size() + 1, std::memory_order_relaxed);
-  for (const auto& queue : queues_) queue->Pause();
-  QueueRests();
-}
-
-void QueuedDevice::Resume() {
-  for (const auto& queue : queues_) queue->Resume();
-}
-
-void QueuedDevice::QueueRests() {
-  // As in QueueIsDown: whoever is told reads what the queues have come to.
-  if (rests_awaited_.fetch_sub(1, std::memory_order_acq_rel) == 1) pause_done_->Run();
+void QueuedDevice::RenewWorkers() {
+  for (const auto& queue : queues_) queue->Renew();
 }
 
 void QueuedDevice::QueueIsDown() {

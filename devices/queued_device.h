@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "devices/queue_life.h"
+#include "devices/shared_rest.h"
 
 namespace ringside {
 
@@ -43,6 +44,8 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
   const QueueStats& stats(uint16_t queue) const { return stats_[queue]; }
   // Requests that its backend has now.
   uint64_t in_flight() const;
+  // Those that failed and wait for Resume.
+  uint64_t kept() const;
   // A trace for SetTrace: some 4 MiB.
   std::unique_ptr<LatencyTrace> NewTrace(uint16_t queue);
   // See QueueLife. Also of a device that is not active and not moving, on any thread.
@@ -64,8 +67,11 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
   uint16_t max_queue_size(uint16_t) const final { return queue_size_; }
   void Activate(uint64_t features, std::span<const QueueSetup> queues, VirtioEvents& events) final;
   void Reset(Task& done) final;
-  void Pause(Task& done) final;
-  void Resume() final;
+  void Pause(Task& done) final { rest_.Begin(SharedRest::Holder::kMachine, done); }
+  void Resume() final { rest_.End(SharedRest::Holder::kMachine); }
+  // The same for whoever exchanges what is behind the device, whether the machine is paused or not.
+  void BeginExchange(Task& done) { rest_.Begin(SharedRest::Holder::kExchange, done); }
+  void EndExchange() { rest_.End(SharedRest::Holder::kExchange); }
   uint16_t Position(uint16_t queue) const final { return queues_[queue]->position(); }
 
  protected:
@@ -78,18 +84,19 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
   virtual void Activated(uint64_t /*features*/) {}
   virtual void ResetBegins() {}
   absl::Status Prepare(IoThread& /*io_thread*/) override { return absl::OkStatus(); }
+  // Of a device whose queues rest: each goes on with a worker of its own making, as after a move.
+  void RenewWorkers();
 
  private:
   void QueueIsDown() final;
-  void QueueRests() final;
+  void QueueRests() final { rest_.QueueRests(); }
 
   const uint16_t queue_size_;
   std::vector<QueueStats> stats_;  // by queue
   std::vector<std::unique_ptr<QueueLife>> queues_;
   std::atomic<size_t> queues_up_{0};
   Task* reset_done_ = nullptr;
-  std::atomic<size_t> rests_awaited_{0};
-  Task* pause_done_ = nullptr;
+  SharedRest rest_{queues_};
 };
 
 }  // namespace ringside

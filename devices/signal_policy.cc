@@ -1,5 +1,6 @@
 #include "devices/signal_policy.h"
 
+#include <cmath>
 #include <utility>
 
 namespace ringside {
@@ -7,10 +8,12 @@ namespace {
 
 constexpr uint32_t kEpoch = 8;  // epochs are so many times all requests
 constexpr uint32_t kShortestEpoch = 128;
-constexpr uint32_t kProbe = 4;  // each such epoch tries a neighbour, and then ever fewer
+constexpr uint32_t kProbe = 4;  // each such epoch tries another share, and then ever fewer
 constexpr uint32_t kSeldom = 128;
 constexpr uint32_t kTrial = 251;    // a prime, lest it always meets the same
-constexpr uint32_t kCountAnew = 4;  // not before so many times all requests
+constexpr uint32_t kEpochsPerCount = 4;
+constexpr uint32_t kInVain = 2;     // a count ends after so many times all requests
+constexpr double kMostLost = 0.25;  // parts of an epoch's requests, then it ends early
 constexpr double kWeight = 0.3;
 constexpr double kBetter = 1.02;  // who waits more has to be better by so much
 
@@ -67,19 +70,22 @@ void SignalPolicy::CountEpoch(uint32_t requests, int64_t now_ns) {
     return BeginEpoch(now_ns);
   }
   const uint32_t length = std::max(kEpoch * about, kShortestEpoch);
-  if (skipped_ == 0) {
-    // What the rung before has left behind does not count.
-    if (taken_ < length / 4) return;
-    skipped_ = taken_;
-    epoch_ns_ = now_ns;
-    return;
-  }
   Lesson& lesson = lessons_[depth_];
-  const auto ns = static_cast<double>(std::max<int64_t>(now_ns - epoch_ns_, 1));
-  const bool hopeless = ns * lesson.rates[lesson.best] > 1.5 * length;
-  if (taken_ < length && !hopeless) return;
-  const double rate = (taken_ - skipped_) / ns;
+  // What the rung before has left behind does not count.
+  if (measured_from_ == 0 && taken_ >= length / 4) {
+    measured_from_ = taken_;
+    measured_ns_ = now_ns;
+  }
+  const double lost =
+      static_cast<double>(now_ns - epoch_ns_) * lesson.rates[lesson.best] - taken_;
+  if (taken_ < length && lost < length * kMostLost) return;
+  const auto counting_ns = holds_ ? count_ns_ / kEpochsPerCount : 0;
+  const auto ns = static_cast<double>(std::max<int64_t>(now_ns - measured_ns_ + counting_ns, 1));
+  const double rate = (taken_ - measured_from_) / ns;
   double& known = lesson.rates[lesson.rung];
+  if (known != 0) {
+    lesson.scatter += kWeight / 4 * (std::abs(rate / known - 1) - lesson.scatter);
+  }
   known = known == 0 ? rate : known + kWeight * (rate - known);
   NextRung(lesson);
   BeginEpoch(now_ns);
@@ -87,32 +93,33 @@ void SignalPolicy::CountEpoch(uint32_t requests, int64_t now_ns) {
 
 void SignalPolicy::BeginEpoch(int64_t now_ns) {
   holds_ = lessons_[depth_].rung != 0;
-  counts_anew_ = holds_ && since_counted_ >= kCountAnew * requests_;
-  epoch_ns_ = now_ns;
-  taken_ = 0;
-  skipped_ = 0;
+  counts_anew_ = holds_ && since_counted_ >= kEpochsPerCount * kEpoch * requests_;
+  epoch_ns_ = measured_ns_ = now_ns;
+  taken_ = measured_from_ = 0;
 }
 
 void SignalPolicy::NextRung(Lesson& lesson) {
   const size_t before = lesson.best;
-  lesson.best = 0;
-  for (uint8_t i = 1; i < kRungs; ++i) {
-    if (lesson.rates[i] > kBetter * lesson.rates[lesson.best]) lesson.best = i;
+  const double better = std::max(kBetter, 1 + lesson.scatter / 2);
+  for (uint8_t i = 0; i < kRungs; ++i) {
+    const double margin = i < before ? 1 / kBetter : better;
+    if (lesson.rates[i] > margin * lesson.rates[lesson.best]) lesson.best = i;
   }
   if (lesson.best != before) {
-    lesson.probe_every = kProbe;
+    lesson.probe_every = std::max(kProbe, lesson.probe_every / 4);
   } else if (lesson.rung != lesson.best && lesson.probe_every < kSeldom) {
     lesson.probe_every *= 2;
   }
-  lesson.rung = lesson.best;
-  if (lesson.best + 1u < kRungs && lesson.rates[lesson.best + 1] == 0) {
-    ++lesson.rung;  // nothing is known of it
+  const auto unknown = std::ranges::find(lesson.rates, 0.0);
+  if (unknown != lesson.rates.end()) {
+    lesson.rung = static_cast<uint8_t>(unknown - lesson.rates.begin());
     return;
   }
+  lesson.rung = lesson.best;
   if (++lesson.epochs % lesson.probe_every != 0) return;
-  const bool up = lesson.best == 0 || (lesson.probes_up && lesson.best + 1u < kRungs);
-  lesson.probes_up = !lesson.probes_up;
-  lesson.rung += up ? 1 : -1;
+  lesson.probed = (lesson.probed + 1) % kRungs;
+  if (lesson.probed == lesson.best) lesson.probed = (lesson.probed + 1) % kRungs;
+  lesson.rung = lesson.probed;
 }
 
 SignalReason SignalPolicy::Decide(uint32_t in_flight, uint32_t owed, int64_t now_ns) {
@@ -127,11 +134,16 @@ SignalReason SignalPolicy::Look(uint32_t under_way, int64_t since_ns, int64_t no
   if (now_ns - since_ns > kMostNs) return SignalReason::kAge;
   const bool silent = IsSilent(now_ns - progress_ns_);
   if (counts_anew_) {
-    if (!silent) return SignalReason::kHold;
+    // Who has asked for more meanwhile than he can have had at hand asks whatever he hears.
+    const bool in_vain = taken_ > kInVain * requests_;
+    if (!silent && !in_vain) return SignalReason::kHold;
     counts_anew_ = false;
     since_counted_ = 0;
-    at_hand_ = 0;
-    return SignalReason::kDry;
+    count_ns_ = silent ? now_ns - progress_ns_ : 0;
+    if (silent) {
+      at_hand_ = 0;
+      return SignalReason::kDry;
+    }
   }
   const uint32_t requests = at_hand_ + under_way;
   if (8 * at_hand_ <= kEighths[lessons_[depth_].rung] * requests) return SignalReason::kDry;

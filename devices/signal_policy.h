@@ -71,11 +71,12 @@ class SignalPolicy {
   // What is known of the guest while it has about so many requests.
   struct Lesson {
     std::array<double, kRungs> rates{};  // requests per ns; 0: not known
+    double scatter = 0;  // of the rates that one rung gives, as a part of them
     uint32_t epochs = 0;
     uint32_t probe_every = 4;
     uint8_t best = 0;
     uint8_t rung = 0;  // in use
-    bool probes_up = true;
+    uint8_t probed = 0;  // last
   };
 
   void CountEpoch(uint32_t requests, int64_t now_ns);
@@ -100,10 +101,12 @@ class SignalPolicy {
 
   std::array<Lesson, kDepths> lessons_;
   size_t depth_ = 0;  // the lesson that goes on
-  int64_t epoch_ns_ = 0;
+  int64_t epoch_ns_ = 0;        // when it began
+  int64_t measured_ns_ = 0;     // since when its rate is measured
   uint32_t since_counted_ = 0;  // taken since counts_anew_
+  int64_t count_ns_ = 0;        // for which the guest then was silent
   uint32_t taken_ = 0;          // in this epoch
-  uint32_t skipped_ = 0;        // of those, what the rung before may have brought
+  uint32_t measured_from_ = 0;  // of those; 0: what is taken may still be the rung's before
 };
 
 }  // namespace ringside

@@ -69,7 +69,7 @@ class VirtioBlk::Share {
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;
 
-  const IoThread& io_thread() const { return io_thread_; }
+  IoThread& io_thread() const { return io_thread_; }
   absl::Status Open() {
     if (channel_ != nullptr) return absl::OkStatus();
     RINGSIDE_ASSIGN_OR_RETURN(channel_, disk_.Open(io_thread_));
@@ -95,9 +95,13 @@ VirtioBlk::VirtioBlk(BlockDevice& disk, const GuestMemory& memory,
     : QueuedDevice(
           memory, io_threads,
           {.count = config.queues, .size = kQueueSize, .trace_latency = config.trace_latency}),
-      disk_(disk),
       reports_(config.reports),
-      writeback_field_(disk.info().write_back) {
+      throttle_(config.throttle != nullptr ? *config.throttle : unlimited_),
+      rerror_(config.rerror),
+      werror_(config.werror),
+      begins_write_back_(disk.info().write_back),
+      writeback_field_(disk.info().write_back),
+      disk_(&disk) {
   view_.info = disk.info();
   std::ranges::copy_n(config.serial.begin(),
                       static_cast<ptrdiff_t>(std::min(config.serial.size(), view_.id.size())),
@@ -113,7 +117,7 @@ VirtioBlk::Share& VirtioBlk::ShareOf(IoThread& io_thread) {
   for (const auto& share : shares_) {
     if (&share->io_thread() == &io_thread) return *share;
   }
-  return *shares_.emplace_back(std::make_unique<Share>(disk_, io_thread));
+  return *shares_.emplace_back(std::make_unique<Share>(*disk_, io_thread));
 }
 
 absl::Status VirtioBlk::Prepare(IoThread& io_thread) {
@@ -124,7 +128,10 @@ BlkQueue::Disk VirtioBlk::DiskOn(IoThread& io_thread) {
   return {.channel = ShareOf(io_thread).channel(),
           .view = view_,
           .write_back = write_back_,
-          .reports = reports_};
+          .throttle = throttle_,
+          .reports = reports_,
+          .rerror = rerror_,
+          .werror = werror_};
 }
 
 std::unique_ptr<QueueWorker> VirtioBlk::NewWorker(uint16_t, const QueueWorker::Parts& parts,
@@ -135,6 +142,29 @@ std::unique_ptr<QueueWorker> VirtioBlk::NewWorker(uint16_t, const QueueWorker::P
 std::unique_ptr<QueueWorker> VirtioBlk::NextWorker(uint16_t, const QueueWorker::Parts& parts,
                                                    QueueWorker& before) {
   return std::make_unique<BlkQueue>(parts, DiskOn(parts.io_thread), static_cast<BlkQueue&>(before));
+}
+
+absl::Status VirtioBlk::Exchange(BlockDevice& next) {
+  std::vector<IoThread*> io_threads;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& share : shares_) io_threads.push_back(&share->io_thread());
+  }
+  std::vector<std::unique_ptr<Share>> shares;
+  for (IoThread* const io_thread : io_threads) {
+    Share& share = *shares.emplace_back(std::make_unique<Share>(next, *io_thread));
+    absl::Status status;
+    io_thread->RunAndWait([&] { status = share.Open(); });
+    RINGSIDE_RETURN_IF_ERROR(status);
+  }
+  {
+    const MutexLock lock(mutex_);
+    disk_ = &next;
+    shares_.swap(shares);  // whose ends wait for their threads
+  }
+  begins_write_back_.store(next.info().write_back, std::memory_order_relaxed);
+  RenewWorkers();
+  return absl::OkStatus();
 }
 
 void VirtioBlk::Cancel() {
@@ -203,6 +233,14 @@ void VirtioBlk::WriteConfig(uint64_t offset, std::span<const std::byte> data, ui
   SetWriteBack(features);
 }
 
+absl::Status VirtioBlk::CheckSaved() const {
+  if (kept() == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%d requests that failed are kept, and cannot be saved; mend the disk, resume the machine so "
+      "that they are tried again, and pause it again",
+      kept()));
+}
+
 std::vector<uint8_t> VirtioBlk::SaveState() const {
   static_assert(kConfigSize == offsetof(Config, unused1) + sizeof Config::unused1);
   const Config config = MakeConfig();
@@ -248,7 +286,7 @@ void VirtioBlk::Activated(uint64_t features) {
 
 // Anew with the next driver, which may not know of the field.
 void VirtioBlk::ResetBegins() {
-  writeback_field_ = disk_.info().write_back;
+  writeback_field_ = begins_write_back_.load(std::memory_order_relaxed);
 }
 
 }  // namespace ringside

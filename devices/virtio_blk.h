@@ -24,6 +24,9 @@ struct VirtioBlkConfig {
   uint16_t queues = 1;  // 1 to VirtioBlk::kMaxQueues
   bool trace_latency = false;
   DeviceReports* reports = nullptr;  // of requests that fail; null: nobody listens
+  DiskThrottle* throttle = nullptr;  // null: it has no limits
+  ErrorAction rerror = ErrorAction::kReport;
+  ErrorAction werror = ErrorAction::kReport;
 };
 
 class VirtioBlk final : public QueuedDevice {
@@ -38,10 +41,23 @@ class VirtioBlk final : public QueuedDevice {
             const VirtioBlkConfig& config);
   ~VirtioBlk() override;
 
+  // What the driver reads from now on, no smaller than before: of a disk that has grown so far. For
+  // VirtioTransport::ChangeConfig.
+  void SetSize(uint64_t bytes) { view_.info.size.Set(bytes); }
+
+  // Of a device whose queues rest and do not move: its requests go to `next` from now on, those
+  // that it keeps too. `next` is as large at least, has blocks of the same size and can do what the
+  // driver was told the disk can. On an error nothing has changed. When this returns nothing uses
+  // the disk before. Waits for a turn of each I/O thread.
+  absl::Status Exchange(BlockDevice& next);
+
   // See BlockChannel::Cancel.
   void Cancel() override;
   void Forget(IoThread& io_thread) override;
 
+  // FailedPrecondition while it keeps requests that failed: they are taken and not answered, which
+  // the position of a queue does not say.
+  absl::Status CheckSaved() const override;
   // Configuration space as the driver reads it. It may have changed one byte of it, `writeback`;
   // the others are there to be compared, since drivers read them once.
   std::vector<uint8_t> SaveState() const override;
@@ -71,12 +87,17 @@ class VirtioBlk final : public QueuedDevice {
   std::unique_ptr<QueueWorker> NextWorker(uint16_t queue, const QueueWorker::Parts& parts,
                                           QueueWorker& before) override;
 
-  BlockDevice& disk_;
   DeviceReports* const reports_;
+  DiskThrottle unlimited_;
+  DiskThrottle& throttle_;
+  const ErrorAction rerror_;
+  const ErrorAction werror_;
   BlkView view_;
-  uint8_t writeback_field_;             // of the configuration
-  std::atomic<bool> write_back_{true};  // what it and the features make of writes
+  std::atomic<bool> begins_write_back_;  // as the disk has it; no other data hangs on it
+  uint8_t writeback_field_;              // of the configuration
+  std::atomic<bool> write_back_{true};   // what it and the features make of writes
   Mutex mutex_;
+  BlockDevice* disk_ ABSL_GUARDED_BY(mutex_);
   // One for each I/O thread that has had a queue.
   std::vector<std::unique_ptr<Share>> shares_ ABSL_GUARDED_BY(mutex_);
 };

@@ -96,6 +96,8 @@ class VirtioDevice : public Pausable {
   // on in its ring. QueueSetup::next of another activation takes it.
   virtual uint16_t Position(uint16_t queue) const = 0;
 
+  // FailedPrecondition while it has what no state holds. While the device is paused, or not active.
+  virtual absl::Status CheckSaved() const { return absl::OkStatus(); }
   // What a driver sees or has set beside the transport's registers and its queues, in a form of the
   // device's own; of most there is nothing. While the device is paused, or not active.
   virtual std::vector<uint8_t> SaveState() const { return {}; }

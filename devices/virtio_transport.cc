@@ -353,4 +353,10 @@ void VirtioTransport::ConfigChanged() {
   if (active_ && !resetting()) SignalConfig();
 }
 
+void VirtioTransport::ChangeConfig(absl::FunctionRef<void()> change) {
+  const MutexLock call(calls_);
+  change();
+  ConfigChanged();
+}
+
 }  // namespace ringside

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/log_limit.h"
@@ -154,6 +155,10 @@ class VirtioTransport final : private VirtioEvents {
 
   // See VirtioEvents. Also before the device is activated: a driver may be reading it.
   void ConfigChanged() override;
+  // The same, with `change` changing what the configuration space reads: no read of it comes
+  // between that and the next generation, so a driver that finds one generation before and after
+  // has read one configuration (section 2.5.1). `change` must not wait.
+  void ChangeConfig(absl::FunctionRef<void()> change);
 
   // Resets as a driver would, or joins a reset that is under way, and waits for its end.
   void ResetAndWait();

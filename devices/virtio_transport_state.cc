@@ -53,6 +53,7 @@ absl::StatusOr<VirtioTransport::State> VirtioTransport::Save() const {
                               .vector = queue.vector});
     }
   }
+  RINGSIDE_RETURN_IF_ERROR(Of(name_, device_.CheckSaved()));
   state.device = device_.SaveState();
   for (uint16_t i = 0; i < queue_count() && active; ++i) {
     if (state.queues[i].enabled != 0) state.queues[i].next = device_.Position(i);

@@ -1,8 +1,11 @@
 #include "file/file_device.h"
 
 #include <array>
+#include <cerrno>
+#include <unistd.h>
 
 #include "base/status.h"
+#include "block/block_resize.h"
 #include "file/aio_channel.h"
 #include "file/file_open.h"
 #include "file/thread_channel.h"
@@ -45,14 +48,36 @@ FileDevice::FileDevice(const FileConfig& config, Logger logger)
 FileDevice::~FileDevice() = default;
 
 absl::StatusOr<std::unique_ptr<FileDevice>> FileDevice::Create(const FileConfig& config,
-                                                               Logger logger) {
-  RINGSIDE_ASSIGN_OR_RETURN(OpenedFile opened, OpenFile(config, logger));
+                                                               Logger logger,
+                                                               UniqueFd opened_before) {
+  RINGSIDE_ASSIGN_OR_RETURN(OpenedFile opened, OpenFile(config, logger, std::move(opened_before)));
   std::unique_ptr<FileDevice> device(new FileDevice(config, logger));
   device->cache_ = opened.cache;
   device->info_ = opened.info;
   device->target_ = std::move(opened.target);
   device->workers_ = std::make_unique<WorkerPool>(device->target_->fd.get());
   return device;
+}
+
+absl::Status FileDevice::Resize(std::optional<uint64_t> size) {
+  const bool is_block_device = info_.host_device != 0;
+  if (size && is_block_device) {
+    return BadInput(
+        "it is a block device: make that larger by its own means, such as lvextend, and leave the "
+        "size out");
+  }
+  if (size && info_.read_only) return BadInput("it is read-only: leave the size out");
+  const int fd = target_->fd.get();
+  RINGSIDE_ASSIGN_OR_RETURN(const uint64_t now, ReadFileSize(fd, is_block_device));
+  RINGSIDE_RETURN_IF_ERROR(CheckGrown(info_, size.value_or(now)));
+  // Somebody else may have made it longer than that.
+  if (size && *size > now && ftruncate(fd, static_cast<off_t>(*size)) != 0) {
+    return ErrnoError(errno, absl::StrFormat("cannot make it %d bytes long", *size));
+  }
+  // First what requests meet behind the other's check.
+  target_->size.Set(size.value_or(now));
+  info_.size.Set(size.value_or(now));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::Open(IoThread& io_thread) {

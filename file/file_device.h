@@ -18,6 +18,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "block/block_backend.h"
 
@@ -34,14 +35,18 @@ class WorkerPool;
 class FileDevice final : public BlockDevice {
  public:
   // `logger` hears what was chosen where the user left a choice and did not get the first.
-  static absl::StatusOr<std::unique_ptr<FileDevice>> Create(const FileConfig& config,
-                                                            Logger logger);
+  // `opened`: the file, where somebody has opened it already, with the access that the
+  // configuration asks for; the path is its name then.
+  static absl::StatusOr<std::unique_ptr<FileDevice>> Create(const FileConfig& config, Logger logger,
+                                                            UniqueFd opened = {});
   ~FileDevice() override;
 
   const BlockInfo& info() const override { return info_; }
   // The engine is that of the newest channel.
   BlockStatistics Statistics() const override;
 
+  // A regular file is made longer by a hole. The size of a block device is its owner's to change.
+  absl::Status Resize(std::optional<uint64_t> size) override;
   // FailedPrecondition where the engine asked for is not to be had. A channel is not destroyed from
   // within `done`.
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;

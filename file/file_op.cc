@@ -73,7 +73,8 @@ FileOp::Next FileOp::StartTransfer() {
     total_ += segment.length;  // cannot wrap: 2^32 of 2^32 would be needed
     taken = taken && DirectTakes(segment);
   }
-  if (total_ > target.size || request_->offset > target.size - total_) return Done(-EINVAL);
+  const uint64_t size = target.size;
+  if (total_ > size || request_->offset > size - total_) return Done(-EINVAL);
   if (write && target.read_only) return Done(-EROFS);
   if (total_ == 0) return Done(0);
   if (((request_->offset | total_) & (target.offset_alignment - 1)) != 0) return Done(-EINVAL);
@@ -100,7 +101,8 @@ FileOp::Next FileOp::StartFlush() {
 FileOp::Next FileOp::StartAllocation() {
   const FileTarget& target = context_->target;
   total_ = request_->length;
-  if (total_ > target.size || request_->offset > target.size - total_) return Done(-EINVAL);
+  const uint64_t size = target.size;
+  if (total_ > size || request_->offset > size - total_) return Done(-EINVAL);
   if (target.read_only) return Done(-EROFS);
   if (total_ == 0) return Done(0);
   const bool punch = request_->op == BlockOp::kDiscard || request_->unmap;

@@ -15,6 +15,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include "base/open_error.h"
 #include "base/status.h"
 #include "block/file_lock.h"
 #include "block/op_memory.h"
@@ -35,14 +36,16 @@ struct DirectAlignment {
 // One file on its way to being open.
 class Opening {
  public:
-  Opening(const FileConfig& config, Logger logger) : config_(config), logger_(logger) {}
+  Opening(const FileConfig& config, Logger logger, UniqueFd opened)
+      : config_(config), logger_(logger), fd_(std::move(opened)) {}
   absl::StatusOr<OpenedFile> Run();
 
  private:
   absl::Status CheckType(const struct stat& info) const;
   absl::StatusOr<UniqueFd> OpenPath(int extra_flags) const;
-  absl::Status OpenError(int error) const;
+  absl::Status CannotOpen(int error) const;
   absl::Status Open();
+  absl::Status TakeOpened();
   absl::Status ReadSize();
   absl::Status ChooseCache();
   absl::Status TurnDirectOn();
@@ -72,7 +75,7 @@ class Opening {
 };
 
 absl::StatusOr<OpenedFile> Opening::Run() {
-  RINGSIDE_RETURN_IF_ERROR(Open());
+  RINGSIDE_RETURN_IF_ERROR(fd_.valid() ? TakeOpened() : Open());
   // Before anything is learned of the content: another writer may be about to change its size.
   RINGSIDE_RETURN_IF_ERROR(LockFile(fd_.get(), config_.read_only, name_));
   RINGSIDE_RETURN_IF_ERROR(ReadSize());
@@ -96,41 +99,26 @@ absl::Status Opening::CheckType(const struct stat& info) const {
   return BadInput("%s is neither a regular file nor a block device; name one of these", name_);
 }
 
-absl::Status Opening::OpenError(int error) const {
-  const std::string what = "cannot open " + name_;
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return absl::NotFoundError(
-          ErrnoError(error, what, "make one with 'truncate -s 1G FILE', or correct the path")
-              .message());
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return absl::PermissionDeniedError(
-          ErrnoError(error, what,
-                     config_.read_only ? "give yourself the right to read it"
-                                       : "give yourself the right to write it, or use readonly=on")
-              .message());
-    case EBUSY:
-      return absl::FailedPreconditionError(
-          ErrnoError(error, what, "unmount it, end what uses it, or use readonly=on").message());
-    default:
-      return ErrnoError(error, what);
-  }
+absl::Status Opening::CannotOpen(int error) const {
+  return OpenError(
+      error, "cannot open " + name_,
+      {.missing = "make one with 'truncate -s 1G FILE', or correct the path",
+       .forbidden = config_.read_only ? "give yourself the right to read it"
+                                      : "give yourself the right to write it, or use readonly=on",
+       .busy = "unmount it, end what uses it, or use readonly=on"});
 }
 
 absl::StatusOr<UniqueFd> Opening::OpenPath(int extra_flags) const {
   const int access = config_.read_only ? O_RDONLY : O_RDWR;
   UniqueFd fd(open(config_.path.c_str(), access | O_CLOEXEC | O_NOCTTY | extra_flags));
-  if (!fd.valid()) return OpenError(errno);
+  if (!fd.valid()) return CannotOpen(errno);
   return fd;
 }
 
 absl::Status Opening::Open() {
   // A look before the open: opening a tape or a watchdog has effects.
   struct stat before;
-  if (stat(config_.path.c_str(), &before) != 0) return OpenError(errno);
+  if (stat(config_.path.c_str(), &before) != 0) return CannotOpen(errno);
   RINGSIDE_RETURN_IF_ERROR(CheckType(before));
   // On a block device O_EXCL keeps mounts and other such openers out. O_NONBLOCK: a FIFO put in the
   // place meanwhile must not stall.
@@ -146,16 +134,22 @@ absl::Status Opening::Open() {
   return absl::OkStatus();
 }
 
+absl::Status Opening::TakeOpened() {
+  if (fstat(fd_.get(), &stat_) != 0) return ErrnoError(errno, "cannot stat " + name_);
+  RINGSIDE_RETURN_IF_ERROR(CheckType(stat_));
+  if (!SetFlags(0)) return ErrnoError(errno, "cannot set up " + name_);
+  return absl::OkStatus();
+}
+
 absl::Status Opening::ReadSize() {
-  if (is_block_device()) {
-    if (ioctl(fd_.get(), BLKGETSIZE64, &size_) != 0) {
-      return ErrnoError(errno, "cannot read the size of " + name_);
-    }
-  } else {
-    // Again, now that it is locked.
-    if (fstat(fd_.get(), &stat_) != 0) return ErrnoError(errno, "cannot stat " + name_);
-    size_ = static_cast<uint64_t>(stat_.st_size);
+  // Again, now that it is locked.
+  if (fstat(fd_.get(), &stat_) != 0) return ErrnoError(errno, "cannot stat " + name_);
+  const absl::StatusOr<uint64_t> size = ReadFileSize(fd_.get(), is_block_device());
+  if (!size.ok()) {
+    return absl::Status(size.status().code(),
+                        absl::StrFormat("%s: %s", name_, Message(size.status())));
   }
+  size_ = *size;
   if (size_ == 0) {
     return BadInput("%s is empty; give it a size with 'truncate -s 1G %s'", name_, config_.path);
   }
@@ -264,6 +258,7 @@ InlineIo Opening::ChooseInline() const {
 // What the guest is told. O_DIRECT must be able to do every block, and the page cache can do any.
 void Opening::DescribeBlocks() {
   info_.size = size_;
+  if (is_block_device()) info_.host_device = stat_.st_rdev;
   info_.read_only = config_.read_only;
   info_.write_back = cache_ != CacheMode::kWritethrough && cache_ != CacheMode::kDirectsync;
   info_.can_discard = !config_.read_only;
@@ -310,8 +305,16 @@ FileTarget::~FileTarget() {
   if (fd.valid()) UnlockFile(fd.get());
 }
 
-absl::StatusOr<OpenedFile> OpenFile(const FileConfig& config, Logger logger) {
-  return Opening(config, logger).Run();
+absl::StatusOr<uint64_t> ReadFileSize(int fd, bool is_block_device) {
+  uint64_t size = 0;
+  struct stat info = {};
+  const int failed = is_block_device ? ioctl(fd, BLKGETSIZE64, &size) : fstat(fd, &info);
+  if (failed != 0) return ErrnoError(errno, "cannot read its size");
+  return is_block_device ? size : static_cast<uint64_t>(info.st_size);
+}
+
+absl::StatusOr<OpenedFile> OpenFile(const FileConfig& config, Logger logger, UniqueFd opened) {
+  return Opening(config, logger, std::move(opened)).Run();
 }
 
 }  // namespace ringside

@@ -19,7 +19,11 @@ struct OpenedFile {
   CacheMode cache;
 };
 
-absl::StatusOr<OpenedFile> OpenFile(const FileConfig& config, Logger logger);
+// `opened`: the file, where somebody has opened it already; else it is opened by its path.
+absl::StatusOr<OpenedFile> OpenFile(const FileConfig& config, Logger logger, UniqueFd opened = {});
+
+// Of an open file, in bytes.
+absl::StatusOr<uint64_t> ReadFileSize(int fd, bool is_block_device);
 
 inline bool IsDirect(CacheMode mode) {
   return mode == CacheMode::kNone || mode == CacheMode::kDirectsync;

@@ -26,7 +26,7 @@ struct FileTarget {
   ~FileTarget();
 
   UniqueFd fd;
-  uint64_t size = 0;
+  GrowingSize size = 0;
   bool read_only = false;
   bool direct = false;          // O_DIRECT is on
   bool ignore_flushes = false;  // cache=unsafe

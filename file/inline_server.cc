@@ -43,8 +43,8 @@ bool InlineServer::MayServe(const BlockRequest& request) const {
   if ((!write && request.op != BlockOp::kRead) || !MayServe(write, request.durable)) return false;
   if (request.segments.size() > kMostSegments) return false;
   const uint64_t total = TotalLength(request.segments);
-  return total != 0 && total <= kMostBytes && total <= target_.size &&
-         request.offset <= target_.size - total;
+  const uint64_t size = target_.size;
+  return total != 0 && total <= kMostBytes && total <= size && request.offset <= size - total;
 }
 
 uint64_t InlineServer::Serve(BlockRequest& request) {

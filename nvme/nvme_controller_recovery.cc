@@ -169,7 +169,7 @@ absl::Status NvmeController::CheckSame() {
 absl::Status NvmeController::CheckNamespaces() {
   for (const auto& [nsid, before] : namespaces_) {
     RINGSIDE_ASSIGN_OR_RETURN(const NvmeNamespace now, IdentifyHere(nsid));
-    if (now.info.size != before.info.size || now.block_size != before.block_size ||
+    if (now.info.size < before.info.size || now.block_size != before.block_size ||
         now.boundary != before.boundary) {
       return absl::FailedPreconditionError(
           absl::StrFormat("it came back with another namespace %d", nsid));

@@ -20,7 +20,7 @@ std::string ControllerName(const NvmeConfig& config) {
 
 struct NvmeFunctions {
   static BackendDescription Describe(const NvmeConfig& config) {
-    BackendDescription description = {.name = NvmeUrl(config)};
+    BackendDescription description = {.name = NvmeUrl(config), .takes_any_memory = false};
     if (config.socket.empty()) description.pci_devices = {config.address};
     return description;
   }

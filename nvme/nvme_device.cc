@@ -39,6 +39,12 @@ void NvmeDevice::EndSoon() {
   parts_->controller->EndSoon();
 }
 
+absl::Status NvmeDevice::Resize(std::optional<uint64_t> size) {
+  RINGSIDE_RETURN_IF_ERROR(CheckNamespaceResize(size));
+  RINGSIDE_ASSIGN_OR_RETURN(const NvmeNamespace now, parts_->controller->Identify(parts_->ns.id));
+  return GrowNamespace(parts_->ns, now);
+}
+
 absl::StatusOr<std::unique_ptr<BlockChannel>> NvmeDevice::Open(IoThread& io_thread) {
   if (parts_->offsets == nullptr) {
     return absl::FailedPreconditionError(

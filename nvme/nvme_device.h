@@ -58,6 +58,8 @@ class NvmeDevice final : public BlockDevice {
   // One mapping serves all disks of a controller that are given the same memory.
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override;
   void EndSoon() override;
+  // Asks the controller, which waits as at the start.
+  absl::Status Resize(std::optional<uint64_t> size) override;
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
 
  private:

@@ -4,6 +4,8 @@
 #include <bit>
 
 #include "absl/strings/str_format.h"
+#include "base/status.h"
+#include "block/block_resize.h"
 #include "nvme/nvme_spec.h"
 
 namespace ringside {
@@ -65,6 +67,23 @@ absl::StatusOr<NvmeNamespace> ParseNvmeNamespace(std::string_view controller, ui
     info.optimal_io = (nvme::Field<uint16_t>(data, nvme::ns::kOptimalWrite) + 1U) << shift;
   }
   return result;
+}
+
+absl::Status CheckNamespaceResize(std::optional<uint64_t> size) {
+  if (!size) return absl::OkStatus();
+  return BadInput(
+      "it is an NVMe namespace: have its controller make that larger, and leave the size out");
+}
+
+absl::Status GrowNamespace(NvmeNamespace& ns, const NvmeNamespace& now) {
+  if (now.block_size != ns.block_size) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "it has blocks of %d bytes now, and its guest was told %d: format it as it was",
+        now.block_size, ns.block_size));
+  }
+  RINGSIDE_RETURN_IF_ERROR(CheckGrown(ns.info, now.info.size));
+  ns.info.size.Set(now.info.size);
+  return absl::OkStatus();
 }
 
 }  // namespace ringside

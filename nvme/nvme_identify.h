@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string_view>
 
@@ -38,5 +39,10 @@ NvmeFeatures ParseNvmeController(std::span<const std::byte> data);
 absl::StatusOr<NvmeNamespace> ParseNvmeNamespace(std::string_view controller, uint32_t id,
                                                  const NvmeFeatures& features,
                                                  std::span<const std::byte> data);
+
+// Of BlockDevice::Resize: InvalidArgument if a size is given, which a namespace gets elsewhere.
+absl::Status CheckNamespaceResize(std::optional<uint64_t> size);
+// Has it the size that it has now; an error if it is no larger version of the same.
+absl::Status GrowNamespace(NvmeNamespace& ns, const NvmeNamespace& now);
 
 }  // namespace ringside

@@ -42,6 +42,13 @@ NvmePassthroughDevice::~NvmePassthroughDevice() {
   if (opened_.block.valid()) ioctl(opened_.block.get(), BLKFLSBUF);
 }
 
+absl::Status NvmePassthroughDevice::Resize(std::optional<uint64_t> size) {
+  RINGSIDE_RETURN_IF_ERROR(CheckNamespaceResize(size));
+  RINGSIDE_ASSIGN_OR_RETURN(const NvmeNamespace now,
+                            IdentifyNvmeNamespace(opened_.file.get(), "it"));
+  return GrowNamespace(opened_.ns, now);
+}
+
 absl::StatusOr<std::unique_ptr<BlockChannel>> NvmePassthroughDevice::Open(IoThread& io_thread) {
   return NvmePassthroughChannel::Create({.io_thread = io_thread,
                                          .file = opened_.file.get(),

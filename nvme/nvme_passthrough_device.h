@@ -43,11 +43,12 @@ class NvmePassthroughDevice final : public BlockDevice {
 
   const BlockInfo& info() const override { return opened_.ns.info; }
   BlockStatistics Statistics() const override;
+  absl::Status Resize(std::optional<uint64_t> size) override;
   // FailedPrecondition where io_uring cannot be used.
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
 
  private:
-  const Opened opened_;
+  Opened opened_;
   const std::unique_ptr<CounterPool<NvmePassthroughCounters>> counters_;
 };
 

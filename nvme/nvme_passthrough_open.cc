@@ -16,6 +16,7 @@
 #include <sys/sysmacros.h>
 #include <vector>
 
+#include "base/open_error.h"
 #include "base/status.h"
 #include "block/file_lock.h"
 #include "nvme/nvme_command_ring.h"
@@ -27,6 +28,11 @@ namespace {
 constexpr char kExample[] = "/dev/ng0n1";
 constexpr char kRights[] =
     "run as root: Linux 6.1 wants CAP_SYS_ADMIN, later ones the right to read and write it";
+constexpr OpenRemedies kRemedies = {
+    .missing = "'ls /dev/ng*' shows those that the nvme driver has",
+    .forbidden = kRights,
+    .busy = "unmount it, end what uses it, or use readonly=on",
+};
 
 std::string ReadLine(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -42,6 +48,24 @@ std::string Renamed(std::string_view name, std::string_view from, std::string_vi
   return is_one ? std::string(to) + std::string(name.substr(from.size())) : std::string();
 }
 
+absl::StatusOr<std::vector<std::byte>> Identify(int fd, const std::string& name, uint32_t what,
+                                                uint32_t nsid) {
+  std::vector<std::byte> data(nvme::kIdentifyBytes);
+  nvme_admin_cmd command = {};
+  command.opcode = static_cast<uint8_t>(nvme::AdminOp::kIdentify);
+  command.nsid = nsid;
+  command.addr = reinterpret_cast<uint64_t>(data.data());
+  command.data_len = nvme::kIdentifyBytes;
+  command.cdw10 = what;
+  const int status = ioctl(fd, NVME_IOCTL_ADMIN_CMD, &command);
+  if (status < 0) return OpenError(errno, "cannot identify " + name, kRemedies);
+  if (status > 0) {
+    return absl::InternalError(
+        absl::StrFormat("cannot identify %s: NVMe status 0x%x", name, status));
+  }
+  return data;
+}
+
 // One namespace on its way to being open.
 class Opening {
  public:
@@ -49,13 +73,10 @@ class Opening {
   absl::StatusOr<NvmePassthroughDevice::Opened> Run();
 
  private:
-  absl::Status OpenError(int error, const std::string& what) const;
   absl::Status FindKind();
   absl::Status NotANamespace(const std::string& name, const std::string& subsystem) const;
   absl::StatusOr<UniqueFd> OpenPath(const std::string& path, int flags) const;
   absl::Status Keep();
-  absl::StatusOr<std::vector<std::byte>> Identify(uint32_t what, uint32_t nsid) const;
-  absl::Status IdentifyNamespace();
   absl::StatusOr<uint64_t> QueueAttribute(const char* name) const;
   absl::Status ReadLimits();
   absl::Status TryCommand() const;
@@ -72,35 +93,18 @@ absl::StatusOr<NvmePassthroughDevice::Opened> Opening::Run() {
   RINGSIDE_RETURN_IF_ERROR(FindKind());
   RINGSIDE_ASSIGN_OR_RETURN(opened_.file, OpenPath(config_.path, O_NONBLOCK));
   RINGSIDE_RETURN_IF_ERROR(Keep());
-  RINGSIDE_RETURN_IF_ERROR(IdentifyNamespace());
+  RINGSIDE_ASSIGN_OR_RETURN(opened_.ns, IdentifyNvmeNamespace(opened_.file.get(), name_));
   RINGSIDE_RETURN_IF_ERROR(ReadLimits());
   RINGSIDE_RETURN_IF_ERROR(TryCommand());
   opened_.ns.info.read_only = config_.read_only;
   return std::move(opened_);
 }
 
-absl::Status Opening::OpenError(int error, const std::string& what) const {
-  switch (error) {
-    case ENOENT:
-    case ENOTDIR:
-      return absl::NotFoundError(
-          ErrnoError(error, what, "'ls /dev/ng*' shows those that the nvme driver has").message());
-    case EACCES:
-    case EPERM:
-    case EROFS:
-      return absl::PermissionDeniedError(ErrnoError(error, what, kRights).message());
-    case EBUSY:
-      return absl::FailedPreconditionError(
-          ErrnoError(error, what, "unmount it, end what uses it, or use readonly=on").message());
-    default:
-      return ErrnoError(error, what);
-  }
-}
-
 // A look before the open: opening other devices may have effects.
 absl::Status Opening::FindKind() {
   struct stat info;
-  if (stat(config_.path.c_str(), &info) != 0) return OpenError(errno, "cannot open " + name_);
+  if (stat(config_.path.c_str(), &info) != 0)
+    return OpenError(errno, "cannot open " + name_, kRemedies);
   const std::string given = std::filesystem::path(config_.path).filename();
   if (S_ISBLK(info.st_mode)) {
     const std::string generic = NvmeGenericName(given);
@@ -139,9 +143,11 @@ absl::StatusOr<UniqueFd> Opening::OpenPath(const std::string& path, int flags) c
   const int access = config_.read_only ? O_RDONLY : O_RDWR;
   UniqueFd fd(open(path.c_str(), access | O_CLOEXEC | flags));
   if (fd.valid()) return fd;
-  return OpenError(errno, path == config_.path
-                              ? "cannot open " + name_
-                              : absl::StrFormat("cannot keep %s: cannot open '%s'", name_, path));
+  const int error = errno;
+  const std::string what = path == config_.path
+                               ? "cannot open " + name_
+                               : absl::StrFormat("cannot keep %s: cannot open '%s'", name_, path);
+  return OpenError(error, what, kRemedies);
 }
 
 // By the block device: O_EXCL keeps mounts and other such openers out, and the lock is where other
@@ -159,34 +165,6 @@ absl::Status Opening::Keep() {
   // What the host has written and not yet passed on is not to come down on what the guest writes.
   ioctl(block->get(), BLKFLSBUF);
   opened_.block = *std::move(block);
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<std::byte>> Opening::Identify(uint32_t what, uint32_t nsid) const {
-  std::vector<std::byte> data(nvme::kIdentifyBytes);
-  nvme_admin_cmd command = {};
-  command.opcode = static_cast<uint8_t>(nvme::AdminOp::kIdentify);
-  command.nsid = nsid;
-  command.addr = reinterpret_cast<uint64_t>(data.data());
-  command.data_len = nvme::kIdentifyBytes;
-  command.cdw10 = what;
-  const int status = ioctl(opened_.file.get(), NVME_IOCTL_ADMIN_CMD, &command);
-  if (status < 0) return OpenError(errno, "cannot identify " + name_);
-  if (status > 0) {
-    return absl::InternalError(
-        absl::StrFormat("cannot identify %s: NVMe status 0x%x", name_, status));
-  }
-  return data;
-}
-
-absl::Status Opening::IdentifyNamespace() {
-  const int nsid = ioctl(opened_.file.get(), NVME_IOCTL_ID);
-  if (nsid < 0) return OpenError(errno, "cannot identify " + name_);
-  const auto id = static_cast<uint32_t>(nsid);
-  RINGSIDE_ASSIGN_OR_RETURN(const auto controller, Identify(nvme::kCnsController, 0));
-  RINGSIDE_ASSIGN_OR_RETURN(const auto data, Identify(nvme::kCnsNamespace, id));
-  RINGSIDE_ASSIGN_OR_RETURN(opened_.ns,
-                            ParseNvmeNamespace(name_, id, ParseNvmeController(controller), data));
   return absl::OkStatus();
 }
 
@@ -242,7 +220,7 @@ absl::Status Opening::CommandError(int32_t result) const {
         ErrnoError(-result, what, "it needs Linux 6.1; give path=/dev/" + block_name_ + " instead")
             .message());
   }
-  return OpenError(-result, what);
+  return OpenError(-result, what, kRemedies);
 }
 
 }  // namespace
@@ -253,6 +231,15 @@ std::string NvmeBlockName(std::string_view generic) {
 
 std::string NvmeGenericName(std::string_view block) {
   return Renamed(block, "nvme", "ng");
+}
+
+absl::StatusOr<NvmeNamespace> IdentifyNvmeNamespace(int fd, const std::string& name) {
+  const int nsid = ioctl(fd, NVME_IOCTL_ID);
+  if (nsid < 0) return OpenError(errno, "cannot identify " + name, kRemedies);
+  const auto id = static_cast<uint32_t>(nsid);
+  RINGSIDE_ASSIGN_OR_RETURN(const auto controller, Identify(fd, name, nvme::kCnsController, 0));
+  RINGSIDE_ASSIGN_OR_RETURN(const auto data, Identify(fd, name, nvme::kCnsNamespace, id));
+  return ParseNvmeNamespace(name, id, ParseNvmeController(controller), data);
 }
 
 NvmeVectorLimits LimitNamespace(NvmeNamespace& ns, const NvmeHostLimits& host) {

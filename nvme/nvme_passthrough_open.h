@@ -19,6 +19,9 @@ namespace ringside {
 absl::StatusOr<NvmePassthroughDevice::Opened> OpenNvmePassthrough(
     const NvmePassthroughConfig& config, Logger logger);
 
+// What the namespace behind an open generic device says of itself. `name`: in messages.
+absl::StatusOr<NvmeNamespace> IdentifyNvmeNamespace(int fd, const std::string& name);
+
 // Of a namespace: "ng0n1" and "nvme0n1" name each other. Empty if `name` is no such one.
 std::string NvmeBlockName(std::string_view generic);
 std::string NvmeGenericName(std::string_view block);

@@ -33,7 +33,8 @@ inline constexpr uint8_t kMostSends = 3;
 
 // 0 or -errno. `length`: in bytes, whatever the request says of it.
 inline int Check(const NvmeNamespace& ns, const BlockRequest& request, uint64_t length) {
-  if (length > ns.info.size || request.offset > ns.info.size - length) return -EINVAL;
+  const uint64_t size = ns.info.size;
+  if (length > size || request.offset > size - length) return -EINVAL;
   if (request.op != BlockOp::kRead && ns.info.read_only) return -EROFS;
   const bool whole_blocks = ((request.offset | length) & (ns.block_size - 1)) == 0;
   return whole_blocks || request.op == BlockOp::kDiscard ? 0 : -EINVAL;

@@ -29,21 +29,28 @@ WaitPlan CostPolicy::Plan(Waiting what, int64_t now_ns) {
 
 WaitReason CostPolicy::MakePlan(Learner& learner, int64_t now_ns) {
   learner.PlanBeat(now_ns);
-  plan_ = {.may_hold = now_ns >= hold_from_ns_};
+  const bool may_poll = RefillAllowance(now_ns);
+  plan_ = {.may_hold = may_poll && now_ns >= hold_from_ns_};
   if (now_ns < sleep_until_ns_) return WaitReason::kPreempted;
   plan_ = learner.Chosen();
-  const int64_t allowed_ns = Allowed(plan_.spin_ns, now_ns);
-  plan_.offers_cpu = plan_.may_hold = true;
+  const int64_t allowed_ns = Allowed(plan_.spin_ns);
+  plan_.offers_cpu = true;
+  plan_.may_hold = may_poll;  // for what is held it polls however short its plan
   if (allowed_ns == plan_.spin_ns) return learner.Reason();
   plan_ = {.spin_ns = allowed_ns, .offers_cpu = true};
   return WaitReason::kCeiling;
 }
 
-int64_t CostPolicy::Allowed(int64_t spin_ns, int64_t now_ns) {
-  if (config_.cpu_max >= 1) return spin_ns;
+bool CostPolicy::RefillAllowance(int64_t now_ns) {
+  if (config_.cpu_max >= 1) return true;
   allowance_ns_ += config_.cpu_max * static_cast<double>(now_ns - allowed_at_ns_);
   allowance_ns_ = std::min(allowance_ns_, config_.cpu_max * kMostAllowanceNs);
   allowed_at_ns_ = now_ns;
+  return allowance_ns_ > 0;
+}
+
+int64_t CostPolicy::Allowed(int64_t spin_ns) const {
+  if (config_.cpu_max >= 1) return spin_ns;
   return std::clamp<int64_t>(static_cast<int64_t>(allowance_ns_), 0, spin_ns);
 }
 

@@ -63,7 +63,9 @@ class CostPolicy final : public PollPolicy {
   Learner& Of(Waiting what) { return learners_[static_cast<size_t>(what)]; }
   WaitReason MakePlan(Learner& learner, int64_t now_ns);
   void LeaveCpu(int64_t now_ns);
-  int64_t Allowed(int64_t spin_ns, int64_t now_ns);
+  // Whether any of it is left.
+  bool RefillAllowance(int64_t now_ns);
+  int64_t Allowed(int64_t spin_ns) const;
 
   const PollConfig config_;
   std::array<Learner, kWaitings> learners_;

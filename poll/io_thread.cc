@@ -1,5 +1,6 @@
 #include "poll/io_thread.h"
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <utility>
@@ -62,6 +63,7 @@ void IoThread::Loop() {
   while (!stop_) {
     stats_.turns.Add();
     if (waiter_->Reap()) wait_.HadWork(kCompletionRing);
+    if (timers_.any()) RunTimers();
     RunSources(Phase::kComplete);
     mailbox_.Run();
     waiter_->RunAlwaysReady();
@@ -90,7 +92,17 @@ bool IoThread::AnythingToDo() {
       if (source->HasWork()) return true;
     }
   }
-  return false;
+  return timers_.any() && timers_.first_ns() <= MonotonicNs();
+}
+
+// A time that has come is to the policy what a completion is.
+void IoThread::RunTimers() {
+  if (timers_.RunDue(MonotonicNs())) wait_.HadWork(kCompletionRing);
+}
+
+int64_t IoThread::UntilTimer(int64_t most_ns) {
+  if (!timers_.any()) return most_ns;
+  return std::clamp<int64_t>(timers_.first_ns() - MonotonicNs(), 0, most_ns);
 }
 
 void IoThread::RunSources(Phase phase) {

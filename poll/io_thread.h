@@ -2,13 +2,13 @@
 // after the other, and sleeps when there is nothing to do. Everything attached to it runs on it
 // alone, so devices and consoles need no locks among themselves.
 //
-// A turn: completions are reaped and kComplete sources run; AtPublish hooks make results visible
-// and signal; kTake sources take new work; AtHandOver hooks hand it over to whoever carries it out
-// (the kernel, a device, other threads); what that completed already is published, unless this turn
-// has published before; then the thread enters the kernel, with what is queued for it, and sleeps
-// there unless something is left to do or its policy has it poll all rings for a while. So
-// completions are signalled before new work is taken, new work is handed over before anyone waits,
-// and a queue signals once per turn at most.
+// A turn: completions are reaped, timers that are due run, and so do kComplete sources; AtPublish
+// hooks make results visible and signal; kTake sources take new work; AtHandOver hooks hand it over
+// to whoever carries it out (the kernel, a device, other threads); what that completed already is
+// published, unless this turn has published before; then the thread enters the kernel, with what is
+// queued for it, and sleeps there unless something is left to do or its policy has it poll all
+// rings for a while. So completions are signalled before new work is taken, new work is handed over
+// before anyone waits, and a queue signals once per turn at most.
 //
 // Its parts: the tasks that others post (poll/mailbox.h), what it sleeps in (poll/waiter.h), and
 // how it waits (poll/wait.h).
@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "poll/mailbox.h"
 #include "poll/source.h"
+#include "poll/timers.h"
 #include "poll/wait.h"
 #include "poll/waiter.h"
 #include "ringside/config.h"
@@ -89,6 +90,9 @@ class IoThread final : private Wait::Owner {
   void Drop(HeldSignal& signal);
   void Arm(FdWatch& watch) { waiter_->Arm(watch); }
   void Disarm(FdWatch& watch) { waiter_->Disarm(watch); }
+  // As Timers.
+  void Arm(Timer& timer, int64_t at_ns) { timers_.Arm(timer, at_ns); }
+  void Disarm(Timer& timer) { timers_.Disarm(timer); }
   // Requests that are on their way to where the bytes are: what the thread waits for depends on it.
   void RequestBegins() { ++in_flight_; }
   void RequestEnds() { --in_flight_; }
@@ -130,6 +134,7 @@ class IoThread final : private Wait::Owner {
   absl::Status CreateWaiter(Waiter waiter);
 
   void Loop();
+  void RunTimers();
   void RunSources(Phase phase);
   void AddSource(Source& source);
   void RemoveSource(Source& source);
@@ -141,6 +146,7 @@ class IoThread final : private Wait::Owner {
   bool AnythingToDo() override;
   bool HasRings() override { return attached_ > 0 || in_flight_ > 0; }
   bool LookAtDescriptors() override { return waiter_->LookAtDescriptors(); }
+  int64_t UntilTimer(int64_t most_ns) override;
   void AskForSignals() override;
   bool HoldsSignals() override { return held_ != nullptr; }
   void LookAtHeld(int64_t now_ns) override;
@@ -158,7 +164,8 @@ class IoThread final : private Wait::Owner {
   HookList before_hand_over_;
   HookList hand_over_hooks_;
   HeldSignal* held_ = nullptr;  // the first one
-  size_t attached_ = 0;         // sources of Phase::kTake, the parked ones too
+  Timers timers_;
+  size_t attached_ = 0;  // sources of Phase::kTake, the parked ones too
   uint64_t in_flight_ = 0;
   uint64_t at_once_ = 0;
   uint64_t next_ready_bit_ = kCompletionRing;

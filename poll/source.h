@@ -18,9 +18,9 @@ enum class Phase { kComplete, kTake };
 
 class Source : private EventfdListener {
  public:
-  // `wake_fd`: an eventfd whose every write, or a timerfd whose every expiry, ends the thread's
-  // sleep. Nobody else reads it while the source is attached. kWhileWanted: the other party writes
-  // it whether it was asked to or not, and EnableNotify and DisableNotify call IoThread::Want.
+  // `wake_fd`: an eventfd whose every write ends the thread's sleep. Nobody else reads it while the
+  // source is attached. kWhileWanted: the other party writes it whether it was asked to or not, and
+  // EnableNotify and DisableNotify call IoThread::Want.
   explicit Source(int wake_fd, Watching watching = Watching::kAlways)
       : wake_fd_(wake_fd), watching_(watching) {}
   virtual ~Source() = default;
@@ -31,9 +31,8 @@ class Source : private EventfdListener {
   virtual bool HasWork() = 0;
   // Does what there is, but no more than a ring's worth: others wait. Only after HasWork.
   virtual void Run() = 0;
-  // Asks the other party to signal wake_fd from now on, or not to bother. Stores only, but for a
-  // timer that is set and for Want: whoever enables issues the fence and looks again before it
-  // sleeps.
+  // Asks the other party to signal wake_fd from now on, or not to bother. Stores only, but for
+  // Want: whoever enables issues the fence and looks again before it sleeps.
   // Notifications are on at first.
   virtual void EnableNotify() = 0;
   virtual void DisableNotify() = 0;

@@ -17,6 +17,7 @@ void Wait::SetPoll(const PollConfig& poll) {
 
 void Wait::Start() {
   to_learn_ = false;
+  prctl(PR_SET_TIMERSLACK, 1);  // ns; by default every timer would be 50 us late
   if (policy_ == nullptr) return;
   if (sleep_meter_.cost().cpu_ns == 0) MeasureSleeping();
   PassOnSleepCost();
@@ -26,7 +27,6 @@ void Wait::Start() {
 // have gone idle.
 void Wait::MeasureSleeping() {
   constexpr int64_t kSleepNs = 50'000;
-  prctl(PR_SET_TIMERSLACK, 1);  // ns; the default of 50 us would be what is measured
   SleepCost least = {.wake_ns = INT64_MAX, .cpu_ns = INT64_MAX};
   for (int round = 0; round < 5; ++round) {
     const int64_t cpu_ns = ThreadCpuNs();
@@ -129,7 +129,7 @@ int64_t Wait::GoToSleep(Stage stage, int64_t timeout_ns) {
   came_ = owner_.AnythingToDo();
   if (came_) return 0;
   stats_.sleeps.Add();
-  return timeout_ns;
+  return owner_.UntilTimer(timeout_ns);
 }
 
 void Wait::EndDoze() {

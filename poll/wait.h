@@ -48,6 +48,9 @@ class Wait {
     virtual bool HasRings() = 0;
     // Lets a watch run if its descriptor is ready, now and then. Whether one did.
     virtual bool LookAtDescriptors() = 0;
+    // For how long the thread may sleep, `most_ns` at the longest, until it has something to do at
+    // a time of the clock.
+    virtual int64_t UntilTimer(int64_t most_ns) = 0;
     // Asks all sources to signal, or not to bother.
     virtual void AskForSignals() = 0;
     // Signals of its own that are held while it is awake.

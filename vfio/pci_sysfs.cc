@@ -1,11 +1,11 @@
 #include "vfio/pci_sysfs.h"
 
 #include <algorithm>
-#include <fstream>
 #include <string_view>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
+#include "base/host_files.h"
 #include "base/nearest.h"
 #include "base/status.h"
 
@@ -42,30 +42,6 @@ absl::Status NotAnAddress(const std::string& text) {
                   text);
 }
 
-std::vector<std::string> Names(const fs::path& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error)) {
-    names.push_back(entry->path().filename());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
-// The last part of what a link names; empty if it is none.
-std::string LinkName(const fs::path& link) {
-  std::error_code error;
-  return fs::read_symlink(link, error).filename();
-}
-
-std::string ReadText(const fs::path& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return std::string(absl::StripAsciiWhitespace(line));
-}
-
 }  // namespace
 
 absl::StatusOr<PciSysfsDevice> PciSysfs::Find(const std::string& address) const {
@@ -99,7 +75,7 @@ std::vector<PciSysfsDevice> PciSysfs::All() const {
 std::vector<PciSysfsDevice> PciSysfs::InGroup(int group) const {
   std::vector<PciSysfsDevice> devices;
   const fs::path members = root_ / "kernel/iommu_groups" / absl::StrFormat("%d", group) / "devices";
-  for (const std::string& address : Names(members)) devices.push_back(Read(address));
+  for (const std::string& address : NamesIn(members)) devices.push_back(Read(address));
   return devices;
 }
 
@@ -107,11 +83,11 @@ std::string PciSysfs::Attribute(const std::string& address, const std::string& n
   fs::path path = DevicePath(address) / name;
   if (path.parent_path().filename() == "*") {
     const fs::path parent = path.parent_path().parent_path();
-    const std::vector<std::string> names = Names(parent);
+    const std::vector<std::string> names = NamesIn(parent);
     if (names.empty()) return "";
     path = parent / names.front() / path.filename();
   }
-  return ReadText(path);
+  return FirstLine(path);
 }
 
 fs::path PciSysfs::DevicePath(const std::string& address) const {
@@ -121,18 +97,18 @@ fs::path PciSysfs::DevicePath(const std::string& address) const {
 PciSysfsDevice PciSysfs::Read(const std::string& address) const {
   const fs::path path = DevicePath(address);
   PciSysfsDevice device{.address = address, .driver = LinkName(path / "driver")};
-  if (!absl::SimpleHexAtoi(ReadText(path / "class"), &device.class_code)) device.class_code = 0;
+  if (!absl::SimpleHexAtoi(FirstLine(path / "class"), &device.class_code)) device.class_code = 0;
   int group = 0;
   // What VFIO calls a group without an IOMMU guards nothing.
   if (absl::SimpleAtoi(LinkName(path / "iommu_group"), &group) &&
-      ReadText(path / "iommu_group/name") != "vfio-noiommu") {
+      FirstLine(path / "iommu_group/name") != "vfio-noiommu") {
     device.iommu_group = group;
   }
   return device;
 }
 
 std::vector<std::string> PciSysfs::Addresses() const {
-  return Names(root_ / "bus/pci/devices");
+  return NamesIn(root_ / "bus/pci/devices");
 }
 
 }  // namespace ringside

@@ -27,12 +27,15 @@ QueueStatistics Counters(const QueueStats& queue, uint64_t kicks) {
           .bytes_read = queue.bytes_read.Get(),
           .bytes_written = queue.bytes_written.Get(),
           .errors = queue.errors.Get(),
+          .kept = queue.kept.Get(),
           .kicks = kicks,
           .kicks_on = queue.kicks_on.Get(),
           .kicks_off = queue.kicks_off.Get(),
           .batches = queue.batches.Get(),
           .interrupts = queue.signals.total(),
           .signals = Signals(queue.signals),
+          .throttled = queue.throttle.waited.Get(),
+          .throttled_ns = queue.throttle.waited_ns.Get(),
           .latencies = queue.latencies.Read()};
 }
 
@@ -166,6 +169,33 @@ absl::Status DeviceQueues::RemoveIoThread(const std::string& name, absl::Duratio
   RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle removed, io_threads_.Remove(name, is_needed));
   for (QueuedDevice* device : devices) device->Forget(*removed);
   return absl::OkStatus();
+}
+
+absl::Status DeviceQueues::Change(
+    const std::string& device, absl::Duration patience,
+    absl::FunctionRef<absl::Status(QueuedDevice&, VirtioPci&)> change) {
+  RINGSIDE_ASSIGN_OR_RETURN(Entry* const entry, Find(device));
+  QueuedDevice* const held = entry->BeginMove(DeadlineIn(patience));
+  if (held == nullptr) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "%s was not changed: after %s a queue of it is still being moved, or another call changes "
+        "it; try again",
+        entry->name, absl::FormatDuration(patience)));
+  }
+  const absl::Cleanup end = [entry] { entry->EndMove(); };
+  VirtioPci* pci;
+  {
+    const MutexLock lock(entry->mutex);
+    pci = entry->pci;
+  }
+  return change(*held, *pci);
+}
+
+void DeviceQueues::SetPath(const std::string& device, const std::string& path) {
+  const absl::StatusOr<Entry*> entry = Find(device);
+  if (!entry.ok()) return;
+  const MutexLock lock((*entry)->mutex);
+  (*entry)->path = path;
 }
 
 std::vector<QueueStatistics> DeviceQueues::Statistics(const std::string& device) const {

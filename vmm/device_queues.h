@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/sync.h"
 #include "devices/queued_device.h"
@@ -45,6 +46,13 @@ class DeviceQueues {
                     absl::Duration patience);
   absl::Status RemoveIoThread(const std::string& name, absl::Duration patience);
 
+  // Calls `change` with the device, which stays meanwhile, and no queue of which moves. One such
+  // call of a device at a time; DeadlineExceeded: another call has it, or a move.
+  absl::Status Change(const std::string& device, absl::Duration patience,
+                      absl::FunctionRef<absl::Status(QueuedDevice&, VirtioPci&)> change);
+  // What is behind the device from now on, by name.
+  void SetPath(const std::string& device, const std::string& path);
+
   // Of queues that were made anew, since then.
   std::vector<QueueStatistics> Statistics(const std::string& device) const;
   absl::Status SetTrace(const std::string& device, bool on, absl::Duration patience);
@@ -62,14 +70,18 @@ class DeviceQueues {
   struct Entry {
     explicit Entry(const GuestDevices::Function& function)
         : name(function.name),
-          path(function.path),
           queues(function.queued->queue_count()),
+          path(function.path),
           device(function.queued),
           pci(function.pci.get()),
           traced(queues > 0 && device->trace(0) != nullptr) {}
     // The device, which stays until EndMove; null: others have moved queues of it all the time.
     QueuedDevice* BeginMove(Deadline deadline);
     void EndMove();
+    std::string PathNow() const {
+      const MutexLock lock(mutex);
+      return path;
+    }
     bool IsTraced() const {
       const MutexLock lock(mutex);
       return traced;
@@ -81,9 +93,9 @@ class DeviceQueues {
     }
 
     const std::string name;
-    const std::string path;
     const uint16_t queues;
     mutable Mutex mutex;
+    std::string path ABSL_GUARDED_BY(mutex);
     QueuedDevice* device ABSL_GUARDED_BY(mutex);
     VirtioPci* pci ABSL_GUARDED_BY(mutex);
     bool traced ABSL_GUARDED_BY(mutex);

@@ -91,7 +91,7 @@ absl::StatusOr<std::vector<QueueLatencies>> DeviceQueues::Latencies(const std::s
     if (!done->WaitUntil(deadline)) return HeldUp(entry.name, patience, "ask again later");
     for (uint16_t queue = 0; queue < entry.queues; ++queue) {
       latencies.push_back({.device = entry.name,
-                           .path = entry.path,
+                           .path = entry.PathNow(),
                            .queue = queue,
                            .overwritten = (*copies)[queue].overwritten(),
                            .records = (*copies)[queue].Records()});

@@ -6,26 +6,24 @@
 #include "block/block_backend.h"
 #include "block/null_device.h"
 #include "devices/virtio_blk.h"
-#include "file/file_device.h"
+#include "faults/record_file.h"
 #include "nvme/nvme_device.h"
 #include "nvme/nvme_url.h"
+#include "vmm/backend_options.h"
 #include "vmm/key_value.h"
+#include "vmm/overlay_options.h"
+#include "vmm/throttle_options.h"
 
 namespace ringside {
 
 template <>
-struct OptionChoices<CacheMode> {
-  static constexpr std::array kAll = {CacheMode::kNone, CacheMode::kWriteback,
-                                      CacheMode::kWritethrough, CacheMode::kDirectsync,
-                                      CacheMode::kUnsafe};
-  static const char* Name(CacheMode mode) { return CacheModeName(mode); }
-};
-
-template <>
-struct OptionChoices<Engine> {
-  static constexpr std::array kAll = {Engine::kAuto, Engine::kIoUring, Engine::kNative,
-                                      Engine::kThreads};
-  static const char* Name(Engine engine) { return EngineName(engine); }
+struct OptionChoices<ErrorAction> {
+  static constexpr std::array kAll = {ErrorAction::kReport, ErrorAction::kIgnore,
+                                      ErrorAction::kStop, ErrorAction::kEnospc};
+  static const char* Name(ErrorAction action) {
+    constexpr std::array kNames = {"report", "ignore", "stop", "enospc"};
+    return kNames[static_cast<size_t>(action)];
+  }
 };
 
 // The namespace's URL stands for three members.
@@ -49,29 +47,9 @@ namespace {
 constexpr char kType[] = "type";
 constexpr char kFile[] = "file";
 constexpr char kNull[] = "null";
+constexpr char kOverlay[] = "overlay";
 constexpr char kNvme[] = "nvme";
 constexpr char kPassthrough[] = "nvme-passthrough";
-
-using DiskOption = Option<DiskConfig>;
-
-// A member of the backend, which is the one whose table has the option.
-template <auto kMember>
-struct InBackend {
-  template <typename Config, typename Member>
-  static Config ConfigOf(Member Config::*);
-
-  auto& operator()(auto& disk) const {
-    return disk.backend.template As<decltype(ConfigOf(kMember))>()->*kMember;
-  }
-};
-
-template <typename Accessor>
-DiskOption ReadOnly(Accessor accessor) {
-  return {{.name = "readonly",
-           .type = Plain(OptionKind::kSwitch),
-           .doc = "whether the guest can only read it"},
-          accessor};
-}
 
 std::vector<DiskOption> FileOptions() {
   return {{{.name = "path",
@@ -142,32 +120,71 @@ std::vector<DiskOption> PassthroughOptions() {
 }
 
 std::vector<DiskOption> CommonOptions() {
-  return {{{.name = "id",
-            .type = Id(),
-            .doc = "its name in statistics and messages, and for those who move its queues",
-            .unset = "disk0, disk1, ... by its place"},
-           [](auto& disk) -> auto& { return disk.id; }},
-          {{.name = "serial",
-            .type = Text(kBlkIdSize),
-            .doc = "the serial number that the guest sees",
-            .unset = "the id, cut to 20 characters"},
-           [](auto& disk) -> auto& { return disk.serial; }},
-          {{.name = "queues",
-            .type = Whole(1, VirtioBlk::kMaxQueues),
-            .unit = "queues",
-            .doc = "how many queues it has",
-            .unset = "one per vCPU, at most 16"},
-           [](auto& disk) -> auto& { return disk.queues; }},
-          {{.name = "iothreads",
-            .type = Plain(OptionKind::kIoThreads),
-            .doc = "the I/O threads that serve it. a+b: its queues go round these; a:0+3/b:1-2: "
-                   "the queues of each",
-            .unset = "one thread for all its queues; disks take the threads in turn"},
-           [](auto& disk) -> auto& { return disk.shares; }}};
+  return {
+      {{.name = "id",
+        .type = Id(),
+        .doc = "its name in statistics and messages, and for those who move its queues",
+        .unset = "disk0, disk1, ... by its place"},
+       [](auto& disk) -> auto& { return disk.id; }},
+      {{.name = "serial",
+        .type = Text(kBlkIdSize),
+        .doc = "the serial number that the guest sees",
+        .unset = "the id, cut to 20 characters"},
+       [](auto& disk) -> auto& { return disk.serial; }},
+      {{.name = "queues",
+        .type = Whole(1, VirtioBlk::kMaxQueues),
+        .unit = "queues",
+        .doc = "how many queues it has",
+        .unset = "one per vCPU, at most 16"},
+       [](auto& disk) -> auto& { return disk.queues; }},
+      {{.name = "rerror",
+        .type = Plain(OptionKind::kChoice),
+        .doc = "what becomes of a read that fails, as of werror"},
+       [](auto& disk) -> auto& { return disk.rerror; }},
+      {{.name = "werror",
+        .type = Plain(OptionKind::kChoice),
+        .doc = "what becomes of a write, flush, discard or write of zeroes that fails. report: "
+               "the guest is told; ignore: the guest is told that it succeeded; stop: it is "
+               "kept, the machine pauses, and tries it again when it is resumed; enospc: stop "
+               "where the storage has no space left, else report"},
+       [](auto& disk) -> auto& { return disk.werror; }},
+      {{.name = "iothreads",
+        .type = Plain(OptionKind::kIoThreads),
+        .doc = "the I/O threads that serve it. a+b: its queues go round these; a:0+3/b:1-2: "
+               "the queues of each",
+        .unset = "one thread for all its queues; disks take the threads in turn"},
+       [](auto& disk) -> auto& { return disk.shares; }},
+      {{.name = "fault",
+        .type = Plain(OptionKind::kPath),
+        .doc = "a script that says which of its requests fail, are slow, hang or are torn, and "
+               "when its power is cut (docs/faults.md)",
+        .unset = "none"},
+       [](auto& disk) -> auto& { return disk.fault_script; }},
+      {{.name = "record",
+        .type = Plain(OptionKind::kPath),
+        .doc = "a file that its writes and flushes are recorded in, for tools/powercut; an "
+               "older record is replaced",
+        .unset = "none"},
+       [](auto& disk) -> auto& { return disk.record.path; }},
+      {{.name = "record-limit",
+        .type = Size(RecordFile::kLeastLimit, UINT64_MAX, 1),
+        .doc = "when the file is as long, the record ends and the disk goes on"},
+       [](auto& disk) -> auto& { return disk.record.limit; }},
+      {{.name = "record-below",
+        .type = Plain(OptionKind::kSwitch),
+        .doc = "whether it is recorded what gets past the faults (fault=), or of an overlay what "
+               "goes to its file, instead of what the guest asked for"},
+       [](auto& disk) -> auto& { return disk.record.below_faults; }}};
 }
 
 OptionTable<DiskConfig> Table(std::vector<DiskOption> own) {
   for (DiskOption& option : CommonOptions()) own.push_back(std::move(option));
+  own.push_back({{.name = "throttle-group",
+                  .type = Id(),
+                  .doc = "the group whose limits it shares (--throttle-group), beside its own",
+                  .unset = "none"},
+                 [](auto& disk) -> auto& { return disk.throttle_group; }});
+  AddThrottleOptions<DiskConfig, &DiskConfig::throttle>(own);
   return {"a disk", std::move(own)};
 }
 
@@ -181,6 +198,7 @@ const DiskKind* FindKind(const std::string& name) {
 const DiskKind* KindOf(const DiskConfig& disk) {
   const BlockBackend& backend = disk.backend;
   return backend.As<FileConfig>() != nullptr              ? FindKind(kFile)
+         : backend.As<OverlayConfig>() != nullptr         ? FindKind(kOverlay)
          : backend.As<NullConfig>() != nullptr            ? FindKind(kNull)
          : backend.As<NvmeConfig>() != nullptr            ? FindKind(kNvme)
          : backend.As<NvmePassthroughConfig>() != nullptr ? FindKind(kPassthrough)
@@ -197,6 +215,7 @@ bool IsCharacterDevice(const Json& path) {
 absl::StatusOr<const DiskKind*> ChooseKind(const OptionPlace& place, const Json& fields) {
   if (!fields.contains(kType)) {
     if (fields.contains("url")) return FindKind(kNvme);
+    if (fields.contains("base") || fields.contains("overlay")) return FindKind(kOverlay);
     return FindKind(fields.contains("path") && IsCharacterDevice(fields["path"]) ? kPassthrough
                                                                                  : kFile);
   }
@@ -223,9 +242,11 @@ absl::Status CheckKey(const OptionPlace& place, const DiskKind& kind, const std:
 }  // namespace
 
 std::span<const DiskKind> DiskKinds() {
-  static const std::array<DiskKind, 4> kinds = {{
+  static const std::array<DiskKind, 5> kinds = {{
       {kFile, true, "a file or a block device of the host",
        [] { return DiskConfig{.backend = FileConfig()}; }, Table(FileOptions())},
+      {kOverlay, true, "a private file over images that others may share (docs/overlays.md)",
+       MakeOverlay, Table(OverlayOptions())},
       {kNvme, true, "a namespace of an NVMe controller that Ringside drives itself",
        [] { return DiskConfig{.backend = NvmeConfig()}; }, Table(NvmeOptions())},
       {kPassthrough, false,
@@ -271,6 +292,17 @@ absl::StatusOr<DiskConfig> ReadDisk(const OptionPlace& place, const Json& fields
   DiskConfig disk = kind->make();
   RINGSIDE_RETURN_IF_ERROR(ReadObject(kind->table, place, rest, disk));
   return disk;
+}
+
+absl::StatusOr<BlockBackend> ReadBackend(const OptionPlace& place, const std::string& text) {
+  static const OptionTable<DiskConfig> common = Table({});
+  RINGSIDE_ASSIGN_OR_RETURN(const Json fields, ParseDiskText(text));
+  for (const auto& [key, value] : fields.items()) {
+    if (common.Find(key) == nullptr) continue;
+    return BadInput("%s%s is the disk's own and stays as it is: leave it out", place.prefix, key);
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(const DiskConfig disk, ReadDisk(place, fields));
+  return disk.backend;
 }
 
 Json PrintDisk(const DiskConfig& disk) {

@@ -25,6 +25,8 @@ absl::StatusOr<Json> ParseDiskText(const std::string& text);
 // Where "type" is not given: that of "url" is nvme, a path to a character device is a namespace of
 // a controller that stays with the kernel, anything else is a file.
 absl::StatusOr<DiskConfig> ReadDisk(const OptionPlace& place, const Json& fields);
+// What is behind a disk, from the same text without what is the disk's own, such as its id.
+absl::StatusOr<BlockBackend> ReadBackend(const OptionPlace& place, const std::string& text);
 // With its type. Its backend is one of those above.
 Json PrintDisk(const DiskConfig& disk);
 // Of any other backend, what all disks have.

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 
+#include "base/nearest.h"
 #include "base/status.h"
+#include "faults/disk_filters.h"
 #include "nvme/nvme_controllers.h"
 #include "vmm/pci_slots.h"
 
@@ -18,20 +20,24 @@ std::string DiskId(const DiskConfig& config, size_t index) {
   return config.id.empty() ? absl::StrFormat("disk%d", index) : config.id;
 }
 
-absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(std::span<const DiskConfig> configs,
-                                                   const IoThreads& io_threads, uint32_t cpus,
-                                                   Logger log) {
+absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(const MachineConfig& config,
+                                                   const IoThreads& io_threads, Logger log) {
   std::unique_ptr<Disks> disks(new Disks(log));
+  const std::vector<DiskConfig>& configs = config.disks;
   if (configs.size() > kMaxDisks) {
     return BadInput("disks: there are %d, and a machine has at most %d", configs.size(), kMaxDisks);
   }
   NvmeControllers controllers(log);
   const BlockContext context = {.log = log, .nvme = controllers};
   for (size_t i = 0; i < configs.size(); ++i) {
-    RINGSIDE_RETURN_IF_ERROR(configs[i].backend.Announce(DiskId(configs[i], i), context));
+    RINGSIDE_RETURN_IF_ERROR(WithFilters(configs[i]).Announce(DiskId(configs[i], i), context));
   }
-  for (const DiskConfig& config : configs) {
-    RINGSIDE_RETURN_IF_ERROR(disks->Add(config, io_threads, cpus, context));
+  for (const ThrottleGroupConfig& group : config.throttle_groups) {
+    disks->groups_.push_back(std::make_unique<ThrottleGroup>(group.id));
+    disks->groups_.back()->Set(group.limits);
+  }
+  for (const DiskConfig& disk : configs) {
+    RINGSIDE_RETURN_IF_ERROR(disks->Add(disk, io_threads, config.cpus, context));
   }
   return disks;
 }
@@ -44,22 +50,25 @@ absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, u
   const uint16_t queues = config.queues != 0 ? config.queues : queue_per_cpu;
   const std::vector<std::string> names = io_threads.names();
   auto mapped = MapQueues(config.shares, queues, io_threads, names[index % names.size()]);
-  BackendDescription backend = config.backend.Describe();
+  const BlockBackend filtered = WithFilters(config);
+  BackendDescription backend = filtered.Describe();
   if (!mapped.ok()) {
     return absl::Status(mapped.status().code(),
                         absl::StrFormat("disk '%s': %s", backend.name, Message(mapped.status())));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(auto device, config.backend.Open(context));
-  disks_.push_back({.config = config,
-                    .id = DiskId(config, index),
-                    .backend = std::move(backend),
-                    .device = std::move(device),
-                    .io_threads = *std::move(mapped)});
+  RINGSIDE_ASSIGN_OR_RETURN(auto device, filtered.Open(context));
+  ThrottleGroup* group = nullptr;
+  if (!config.throttle_group.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(group, FindGroup(config.throttle_group));
+  }
+  disks_.emplace_back(config, DiskId(config, index), *std::move(mapped), std::move(backend),
+                      std::move(device), group);
   return absl::OkStatus();
 }
 
 absl::Status Disks::CheckWaiters(const IoThreads& io_threads) const {
   for (const Disk& disk : disks_) {
+    const MutexLock lock(disk.mutex);
     if (!disk.backend.needs_uring) continue;
     for (const std::string& name : disk.io_threads) {
       RINGSIDE_ASSIGN_OR_RETURN(const IoThreads::Handle io_thread, io_threads.Find(name));
@@ -76,22 +85,30 @@ absl::Status Disks::CheckWaiters(const IoThreads& io_threads) const {
 
 absl::Status Disks::MapMemory(const GuestMemory& memory) {
   for (const Disk& disk : disks_) {
+    const MutexLock lock(disk.mutex);
     RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(memory.regions()));
   }
   return absl::OkStatus();
 }
 
-absl::Status Disks::Plug(const DeviceContext& context, EventQueue& events,
-                         GuestDevices& devices) const {
-  for (const Disk& disk : disks_) {
+absl::Status Disks::Plug(const DeviceContext& context, EventQueue& events, Pauser& pauser,
+                         GuestDevices& devices) {
+  for (Disk& disk : disks_) {
     const DiskConfig& config = disk.config;
+    if (disk.reports == nullptr) {
+      disk.reports = std::make_unique<DiskReports>(disk.id, events.Of(disk.id), pauser, log_);
+    }
     const VirtioBlkConfig blk = {
         .serial = config.serial.empty() ? disk.id.substr(0, kBlkIdSize) : config.serial,
         .queues = static_cast<uint16_t>(disk.io_threads.size()),
         .trace_latency = config.trace_latency,
-        .reports = events.Of(disk.id)};
+        .reports = disk.reports.get(),
+        .throttle = disk.throttle.get(),
+        .rerror = config.rerror,
+        .werror = config.werror};
     RINGSIDE_ASSIGN_OR_RETURN(const std::vector<IoThread*> io_threads,
                               context.io_threads.FindOrFirst(disk.io_threads));
+    const MutexLock lock(disk.mutex);
     RINGSIDE_RETURN_IF_ERROR(
         devices.Plug(disk.id, disk.backend.name, kDiskSlot,
                      std::make_unique<VirtioBlk>(*disk.device, context.memory, io_threads, blk)));
@@ -99,19 +116,55 @@ absl::Status Disks::Plug(const DeviceContext& context, EventQueue& events,
   return absl::OkStatus();
 }
 
+absl::StatusOr<ThrottleGroup*> Disks::FindGroup(const std::string& id) {
+  std::vector<std::string> ids;
+  for (const auto& group : groups_) {
+    if (group->id() == id) return group.get();
+    ids.push_back(group->id());
+  }
+  if (ids.empty()) return absl::NotFoundError("the machine has no throttle groups");
+  return absl::NotFoundError(
+      absl::StrFormat("there is no throttle group '%s': did you mean '%s'?", id, Nearest(id, ids)));
+}
+
+absl::Status Disks::SetThrottle(const std::string& id, const ThrottleLimits& limits) {
+  RINGSIDE_RETURN_IF_ERROR(Throttle::Check(absl::StrFormat("disk '%s'", id), limits));
+  RINGSIDE_ASSIGN_OR_RETURN(Disk* const disk, Find(id));
+  disk->throttle->Set(limits);
+  return absl::OkStatus();
+}
+
+absl::Status Disks::SetGroupThrottle(const std::string& id, const ThrottleLimits& limits) {
+  RINGSIDE_RETURN_IF_ERROR(Throttle::Check(absl::StrFormat("throttle group '%s'", id), limits));
+  RINGSIDE_ASSIGN_OR_RETURN(ThrottleGroup* const group, FindGroup(id));
+  group->Set(limits);
+  return absl::OkStatus();
+}
+
 void Disks::EndSoon() {
-  for (const Disk& disk : disks_) disk.device->EndSoon();
+  for (const Disk& disk : disks_) {
+    const MutexLock lock(disk.mutex);
+    disk.device->EndSoon();
+  }
 }
 
 void Disks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {
   for (const Disk& disk : disks_) {
+    std::vector<QueueStatistics> of_queues = queues.Statistics(disk.id);
+    const MutexLock lock(disk.mutex);
     BlockStatistics device = disk.device->Statistics();
     statistics.disks.push_back({.id = disk.id,
                                 .path = disk.backend.name,
+                                .size = disk.device->info().size,
                                 .cache = std::move(device.cache),
                                 .engine = std::move(device.engine),
                                 .counters = std::move(device.counters),
-                                .queues = queues.Statistics(disk.id)});
+                                .throttle = disk.throttle->limits(),
+                                .throttle_group = disk.config.throttle_group,
+                                .queues = std::move(of_queues)});
+  }
+  for (const auto& group : groups_) {
+    statistics.throttle_groups.push_back({group->id(), group->throttle().limits()});
   }
 }
 

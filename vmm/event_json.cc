@@ -18,6 +18,8 @@ const char* EventName(EventKind kind) {
       return "resumed";
     case EventKind::kDiskError:
       return "disk-error";
+    case EventKind::kDiskStopped:
+      return "disk-stopped";
     case EventKind::kNeedsReset:
       return "needs-reset";
     case EventKind::kPanicked:

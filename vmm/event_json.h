@@ -12,8 +12,8 @@
 
 namespace ringside {
 
-// "started", "console-spoke", "paused", "resumed", "disk-error", "needs-reset", "panicked",
-// "power-off-asked", "ended".
+// "started", "console-spoke", "paused", "resumed", "disk-error", "disk-stopped", "needs-reset",
+// "panicked", "power-off-asked", "ended".
 const char* EventName(EventKind kind);
 Json EventJson(const MachineEvent& event);
 

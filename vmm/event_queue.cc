@@ -12,7 +12,6 @@
 namespace ringside {
 namespace {
 
-// By BlockOp.
 constexpr std::array kRequests = {"read", "write", "flush", "discard", "write of zeroes"};
 static_assert(static_cast<size_t>(BlockOp::kWriteZeroes) + 1 == kRequests.size());
 
@@ -21,6 +20,10 @@ MachineEvent Now(EventKind kind) {
 }
 
 }  // namespace
+
+const char* BlockOpName(BlockOp op) {
+  return kRequests[static_cast<size_t>(op)];
+}
 
 absl::StatusOr<std::unique_ptr<EventQueue>> EventQueue::Create(EventSink* sink, IoThread& io_thread,
                                                                absl::Duration pace) {
@@ -63,8 +66,10 @@ DeviceReports* EventQueue::Of(const std::string& device) {
   if (known != reports_.end()) return &*known;
   const size_t first = repeated_.size();
   repeated_.push_back({.kind = EventKind::kNeedsReset, .device = device, .request = nullptr});
-  for (const char* request : kRequests) {
-    repeated_.push_back({.kind = EventKind::kDiskError, .device = device, .request = request});
+  for (const EventKind kind : {EventKind::kDiskError, EventKind::kDiskStopped}) {
+    for (const char* request : kRequests) {
+      repeated_.push_back({.kind = kind, .device = device, .request = request});
+    }
   }
   return &reports_.emplace_back(*this, device, first);
 }
@@ -136,8 +141,10 @@ MachineEvent EventQueue::TakeRepeated(Repeated& repeated, int64_t now_ns) {
   event.device = repeated.device;
   event.count = std::exchange(repeated.waiting, 0);
   if (repeated.error != 0) {
-    event.detail =
-        Message(ErrnoError(repeated.error, absl::StrFormat("a %s failed", repeated.request)));
+    const bool is_kept = repeated.kind == EventKind::kDiskStopped;
+    event.detail = Message(
+        ErrnoError(repeated.error, absl::StrFormat("a %s failed", repeated.request),
+                   is_kept ? "the machine pauses, and tries it again when it is resumed" : ""));
   }
   event.detail = Printable(event.detail);
   repeated.told_ns = now_ns;

@@ -30,6 +30,9 @@
 
 namespace ringside {
 
+// As people say it: "write", "write of zeroes".
+const char* BlockOpName(BlockOp op);
+
 class EventQueue {
  public:
   static constexpr size_t kMostWaiting = 256;
@@ -59,6 +62,8 @@ class EventQueue {
     MachineEvent event;
     int64_t lost = 0;  // before it, since the one before
   };
+  static constexpr size_t kBlockOps = static_cast<size_t>(BlockOp::kWriteZeroes) + 1;
+
   // An event that a guest can repeat.
   struct Repeated {
     EventKind kind;
@@ -77,12 +82,16 @@ class EventQueue {
     void RequestFailed(BlockOp op, int error) override {
       queue_.Repeat(first_ + 1 + static_cast<size_t>(op), error, "");
     }
+    void RequestKept(BlockOp op, int error) override {
+      queue_.Repeat(first_ + 1 + kBlockOps + static_cast<size_t>(op), error, "");
+    }
     void NeedsReset(std::string_view why) override { queue_.Repeat(first_, 0, why); }
 
    private:
     EventQueue& queue_;
     const std::string device_;
-    const size_t first_;  // in repeated_: the reset, then the operations
+    // In repeated_: the reset, then the operations that failed, then those that stopped.
+    const size_t first_;
   };
 
   EventQueue(EventSink* sink, IoThread& io_thread, absl::Duration pace);

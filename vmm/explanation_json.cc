@@ -120,13 +120,15 @@ Json ExplanationsJson(const MachineStatistics& statistics,
 std::vector<ServedQueue> QueuesServedBy(const std::string& io_thread,
                                         const MachineStatistics& statistics) {
   std::vector<ServedQueue> queues;
-  for (const DiskStatistics& disk : statistics.disks) {
-    for (size_t i = 0; i < disk.queues.size(); ++i) {
-      if (disk.queues[i].io_thread != io_thread) continue;
+  const auto add = [&](const auto& device) {
+    for (size_t i = 0; i < device.queues.size(); ++i) {
+      if (device.queues[i].io_thread != io_thread) continue;
       queues.push_back(
-          {.device = disk.id, .path = disk.path, .index = i, .counts = disk.queues[i]});
+          {.device = device.id, .path = device.path, .index = i, .counts = device.queues[i]});
     }
-  }
+  };
+  for (const DiskStatistics& disk : statistics.disks) add(disk);
+  for (const NetworkStatistics& network : statistics.networks) add(network);
   return queues;
 }
 

@@ -18,13 +18,13 @@ namespace ringside {
 // the number of requests that the guest has (from "requests" to twice that), up to which "share" of
 // them at hand it is interrupted, and how many it did per second with each share that was tried.
 Json ExplanationJson(const IoThreadStatistics& thread, const IoThreadExplanation& explanation);
-// Of all threads that both have, as an array: the same, and "queues", those of disks that each
-// serves, with the share of their work that was found by polling.
+// Of all threads that both have, as an array: the same, and "queues", those of disks and networks
+// that each serves, with the share of their work that was found by polling.
 Json ExplanationsJson(const MachineStatistics& statistics,
                       const std::vector<IoThreadExplanation>& explanations);
 
-// For reports in other forms. A queue of a disk, with what is known of where its work came from; it
-// lives no longer than the statistics.
+// For reports in other forms. A queue of a disk or network, with what is known of where its work
+// came from; it lives no longer than the statistics.
 struct ServedQueue {
   std::string device;  // its id
   std::string path;

@@ -5,6 +5,7 @@
 
 #include "base/status.h"
 #include "vmm/io_thread_options.h"
+#include "vmm/throttle_options.h"
 
 namespace ringside {
 
@@ -61,6 +62,17 @@ absl::Status Machine::MoveQueue(const std::string& device, uint16_t queue,
   return internals_->queues_->Move(device, queue, io_thread, patience);
 }
 
+absl::StatusOr<uint64_t> Machine::ResizeDisk(const std::string& disk, std::optional<uint64_t> size,
+                                             absl::Duration patience) {
+  return internals_->disks_->Resize(disk, size, *internals_->queues_, patience);
+}
+
+absl::Status Machine::SwapDisk(const std::string& disk, const BlockBackend& backend,
+                               absl::Duration patience) {
+  return internals_->disks_->Swap(
+      disk, backend, {.queues = *internals_->queues_, .memory = *internals_->memory_}, patience);
+}
+
 absl::StatusOr<std::string> Machine::AddIoThread(const IoThreadConfig& config) {
   RINGSIDE_RETURN_IF_ERROR(CheckIoThread(absl::StrFormat("I/O thread '%s': ", config.id), config));
   return internals_->io_threads_->Add(config);
@@ -75,6 +87,23 @@ absl::Status Machine::SetPoll(const std::string& io_thread, const PollConfig& po
   RINGSIDE_RETURN_IF_ERROR(
       CheckIoThread(absl::StrFormat("I/O thread '%s': ", io_thread), {.tuning = {.poll = poll}}));
   return internals_->io_threads_->SetPoll(io_thread, poll, patience);
+}
+
+absl::Status Machine::SetLink(const std::string& network, bool up, absl::Duration patience) {
+  return internals_->networks_->SetLink(network, up, *internals_->queues_, patience);
+}
+
+absl::Status Machine::SetThrottle(const std::string& device, const ThrottleLimits& limits) {
+  const bool is_network = internals_->networks_->Has(device);
+  RINGSIDE_RETURN_IF_ERROR(
+      CheckLimits(absl::StrFormat("%s '%s': ", is_network ? "network" : "disk", device), limits));
+  return is_network ? internals_->networks_->SetThrottle(device, limits)
+                    : internals_->disks_->SetThrottle(device, limits);
+}
+
+absl::Status Machine::SetGroupThrottle(const std::string& group, const ThrottleLimits& limits) {
+  RINGSIDE_RETURN_IF_ERROR(CheckLimits(absl::StrFormat("throttle group '%s': ", group), limits));
+  return internals_->disks_->SetGroupThrottle(group, limits);
 }
 
 MachineStatistics Machine::Statistics() {

@@ -36,9 +36,11 @@
 #include "vmm/assigned_devices.h"
 #include "vmm/console.h"
 #include "vmm/device_queues.h"
+#include "vmm/disk_growth.h"
 #include "vmm/disks.h"
 #include "vmm/event_queue.h"
 #include "vmm/guest_devices.h"
+#include "vmm/networks.h"
 #include "vmm/pauser.h"
 #include "vmm/power_button.h"
 
@@ -65,6 +67,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   Internals(const Internals&) = delete;
   Internals& operator=(const Internals&) = delete;
 
+  const MachineConfig& config() const { return config_; }
   IoThreads& io_threads() { return *io_threads_; }
   // Of the I/O threads with IoThreadTuning::trace_waits. As Machine::Explain.
   absl::StatusOr<std::vector<IoThreadWaits>> Waits(
@@ -110,7 +113,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // machine_build.cc
   absl::Status Build();
   absl::Status AddVcpus(const Kvm& kvm, bool tsc_deadline);
-  absl::Status LoadGuest(const ImageFile& kernel, const ImageFile* initrd);
+  absl::Status LoadGuest(const BootFile& kernel, const BootFile* initrd);
 
   // machine_devices.cc
   absl::Status AddDevices();
@@ -154,9 +157,12 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::unique_ptr<IoThreads> io_threads_;
   std::unique_ptr<DeviceQueues> queues_;
   std::unique_ptr<Disks> disks_;
+  std::unique_ptr<Networks> networks_;
   AssignedDevices assigned_;
   // For whoever holds the machine (Pauser::Hold), and where it does not run.
   std::unique_ptr<GuestDevices> devices_;
+
+  std::unique_ptr<DiskGrowth> disk_growth_;  // null: no disk is on a block device
 
   // Last: their threads use what is above.
   std::vector<std::unique_ptr<Vcpu>> vcpus_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/affinity.h"
+#include "base/host_nodes.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "boot/acpi.h"
@@ -71,10 +72,11 @@ bool NeedsPit(Pit pit, bool tsc_deadline) {
   return pit == Pit::kOn || (pit == Pit::kAuto && !tsc_deadline);
 }
 
-absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes) {
+absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes,
+                                                          std::span<const int> nodes) {
   std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
   if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
-  return GuestMemory::Create(ranges);
+  return GuestMemory::Create(ranges, nodes);
 }
 
 }  // namespace
@@ -86,10 +88,10 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Internals::Create(const Machin
   RINGSIDE_ASSIGN_OR_RETURN(EventFd serial_interrupt, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd power_interrupt, EventFd::Create());
   // Files first: a wrong path should not cost the making and unmaking of a virtual machine.
-  RINGSIDE_ASSIGN_OR_RETURN(const ImageFile kernel, ImageFile::Open("kernel", config.kernel));
-  std::optional<ImageFile> initrd;
+  RINGSIDE_ASSIGN_OR_RETURN(const BootFile kernel, BootFile::Open("kernel", config.kernel));
+  std::optional<BootFile> initrd;
   if (!config.initrd.empty()) {
-    RINGSIDE_ASSIGN_OR_RETURN(initrd, ImageFile::Open("initrd", config.initrd));
+    RINGSIDE_ASSIGN_OR_RETURN(initrd, BootFile::Open("initrd", config.initrd));
   }
   std::unique_ptr<Internals> machine(new Internals(
       config, hooks,
@@ -123,10 +125,11 @@ absl::Status Machine::Internals::Build() {
   for (const DeviceConfig& device : config_.devices) {
     RINGSIDE_RETURN_IF_ERROR(CheckOwnDevice(device, *io_threads_));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_.disks, *io_threads_, config_.cpus, log_));
+  RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_, *io_threads_, log_));
+  RINGSIDE_ASSIGN_OR_RETURN(networks_, Networks::Open(config_, *io_threads_, log_));
   // What nobody could use is not started.
-  if (!config_.io_threads.empty() || !config_.disks.empty() || !config_.devices.empty() ||
-      !hooks_.devices.empty()) {
+  if (!config_.io_threads.empty() || !config_.disks.empty() || !config_.networks.empty() ||
+      !config_.devices.empty() || !hooks_.devices.empty()) {
     RINGSIDE_RETURN_IF_ERROR(io_threads_->Start(EntriesFor(config_.disks)));
   }
   RINGSIDE_RETURN_IF_ERROR(disks_->CheckWaiters(*io_threads_));
@@ -138,7 +141,8 @@ absl::Status Machine::Internals::Build() {
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
   RINGSIDE_RETURN_IF_ERROR(CheckHostVcpus(config_.cpus, kvm));
   RINGSIDE_RETURN_IF_ERROR(CheckHostMemory(config_.memory));
-  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_.memory));
+  RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
+  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_.memory, config_.memory_nodes));
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
   if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));
@@ -165,7 +169,7 @@ absl::Status Machine::Internals::AddVcpus(const Kvm& kvm, bool tsc_deadline) {
   return absl::OkStatus();
 }
 
-absl::Status Machine::Internals::LoadGuest(const ImageFile& kernel, const ImageFile* initrd) {
+absl::Status Machine::Internals::LoadGuest(const BootFile& kernel, const BootFile* initrd) {
   const BootRequest request = {.kernel = kernel,
                                .initrd = initrd,
                                .command_line = config_.command_line,

@@ -34,6 +34,10 @@ absl::Status Machine::Internals::AddDevices() {
     queues_->Add(function);
     pauser_->Add(*function.device);
   }
+  if (!disks_->OnHostDevice(0).empty()) {
+    disk_growth_ = DiskGrowth::Create(
+        {.disks = *disks_, .queues = *queues_, .io_thread = *io_thread_, .log = log_});
+  }
   memory_slots_ =
       std::make_unique<MemorySlots>(*vm_, static_cast<uint32_t>(memory_->regions().size()), log_);
   return assigned_.Plug(*memory_, *interrupt_router_, *memory_slots_, devices_->pci_host());
@@ -52,7 +56,8 @@ absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::Internals::MakeDevices() 
   RINGSIDE_RETURN_IF_ERROR(memory.Add(kEcam, kEcamSize, pci_host.ecam()));
 
   const DeviceContext context = {.memory = *memory_, .io_threads = *io_threads_, .log = log_};
-  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *events_, *devices));
+  RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *events_, *pauser_, *devices));
+  RINGSIDE_RETURN_IF_ERROR(networks_->Plug(context, *devices));
   for (const DeviceConfig& config : config_.devices) {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, MakeOwnDevice(config, context));
     RINGSIDE_RETURN_IF_ERROR(devices->Plug(config.id, "", kOwnSlot, std::move(device)));

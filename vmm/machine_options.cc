@@ -6,8 +6,10 @@
 #include "vmm/disk_options.h"
 #include "vmm/io_thread_options.h"
 #include "vmm/key_value.h"
+#include "vmm/net_options.h"
 #include "vmm/option_document.h"
 #include "vmm/option_lists.h"
+#include "vmm/throttle_options.h"
 
 namespace ringside {
 
@@ -119,6 +121,15 @@ Json DiskSchema() {
   return {{"oneOf", std::move(kinds)}};
 }
 
+absl::Status AddNet(const OptionPlace& place, const Json& given, MachineOptions& options) {
+  RINGSIDE_RETURN_IF_ERROR(CheckIsObject(place, given));
+  return ReadNet(place, given, options.machine.networks.emplace_back());
+}
+
+Json NetSchema() {
+  return ObjectSchema(NetOptions(), NetConfig());
+}
+
 absl::StatusOr<Json> ParseIoThreadText(const std::string& text) {
   return ParseKeyValues("--iothread", text, "a policy is given as poll=");
 }
@@ -130,6 +141,21 @@ absl::Status AddIoThread(const OptionPlace& place, const Json& given, MachineOpt
 
 Json IoThreadSchema() {
   return ObjectSchema(IoThreadOptions(), IoThreadConfig());
+}
+
+absl::StatusOr<Json> ParseThrottleGroupText(const std::string& text) {
+  return ParseKeyValues("--throttle-group", text, "a name is given as id=");
+}
+
+absl::Status AddThrottleGroup(const OptionPlace& place, const Json& given,
+                              MachineOptions& options) {
+  RINGSIDE_RETURN_IF_ERROR(CheckIsObject(place, given));
+  return ReadObject(ThrottleGroupOptions(), place, given,
+                    options.machine.throttle_groups.emplace_back());
+}
+
+Json ThrottleGroupSchema() {
+  return ObjectSchema(ThrottleGroupOptions(), ThrottleGroupConfig());
 }
 
 // "ADDRESS", or "ADDRESS,id=NAME".
@@ -192,6 +218,12 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
          .unit = "of memory",
          .doc = "the guest's memory, in whole pages of 4 KiB"},
         [](auto& machine) -> auto& { return machine.memory; }},
+       {{.name = "memory-node",
+         .type = Plain(OptionKind::kNodes),
+         .doc = "the NUMA nodes of the host that the guest's memory is taken from, page by page in "
+                "turns if there are several, such as 0 or 0,1",
+         .unset = "that of the thread that touches a page first"},
+        [](auto& machine) -> auto& { return machine.memory_nodes; }},
        {{.name = "halt-poll",
          .type = Time(absl::ZeroDuration(), absl::Seconds(1)),
          .doc = "how long KVM polls for a vCPU that halts before it lets that sleep; kernel: as "
@@ -242,7 +274,7 @@ const OptionTable<AssignedConfig>& AssignedOptions() {
 }
 
 std::span<const ObjectOption> ObjectOptions() {
-  static constexpr std::array<ObjectOption, 4> kOptions = {{
+  static constexpr std::array<ObjectOption, 6> kOptions = {{
       {.flag = "serial",
        .json = "serial",
        .doc = "where the guest's serial port COM1 leads: to this terminal (stdio, the default), "
@@ -273,6 +305,27 @@ std::span<const ObjectOption> ObjectOptions() {
            },
        .parts = DiskParts,
        .schema = DiskSchema},
+      {.flag = "net",
+       .json = "networks",
+       .doc =
+           "a network of the guest (docs/network.md): a tap of the host by name or descriptor, or "
+           "with user one that needs no rights; of its limits, reads are frames that come in and "
+           "writes those that go out",
+       .forms = "tap=NAME[,KEY=VALUE...]|fd=N[,...]|user[,...]",
+       .repeats = true,
+       .clear = [](MachineOptions& options) { options.machine.networks.clear(); },
+       .parse = ParseNetText,
+       .add = AddNet,
+       .print =
+           [](const MachineOptions& options) {
+             Json networks = Json::array();
+             for (const NetConfig& network : options.machine.networks) {
+               networks.push_back(PrintObject(NetOptions(), network));
+             }
+             return networks;
+           },
+       .parts = Parts<NetConfig, NetOptions>,
+       .schema = NetSchema},
       {.flag = "iothread",
        .json = "iothreads",
        .doc = "a thread that serves devices, and how it waits for work; without any there is one",
@@ -291,6 +344,24 @@ std::span<const ObjectOption> ObjectOptions() {
            },
        .parts = Parts<IoThreadConfig, IoThreadOptions>,
        .schema = IoThreadSchema},
+      {.flag = "throttle-group",
+       .json = "throttle-groups",
+       .doc = "limits that several disks have together",
+       .forms = "KEY=VALUE,...",
+       .repeats = true,
+       .clear = [](MachineOptions& options) { options.machine.throttle_groups.clear(); },
+       .parse = ParseThrottleGroupText,
+       .add = AddThrottleGroup,
+       .print =
+           [](const MachineOptions& options) {
+             Json groups = Json::array();
+             for (const ThrottleGroupConfig& group : options.machine.throttle_groups) {
+               groups.push_back(PrintObject(ThrottleGroupOptions(), group));
+             }
+             return groups;
+           },
+       .parts = Parts<ThrottleGroupConfig, ThrottleGroupOptions>,
+       .schema = ThrottleGroupSchema},
       {.flag = "vfio",
        .json = "vfio",
        .doc = "a PCI device of the host that is passed through to the guest: one with MSI-X that "

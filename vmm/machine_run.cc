@@ -112,6 +112,7 @@ MachineStatistics Machine::Internals::Statistics() {
   MachineStatistics statistics;
   statistics.console = console_->statistics();
   disks_->Collect(*queues_, statistics);
+  networks_->Collect(*queues_, statistics);
   for (const DeviceConfig& device : config_.devices) {
     statistics.devices.push_back({device.id, queues_->Statistics(device.id)});
   }

@@ -1,55 +1,18 @@
 #include "vmm/metric_table.h"
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/printable.h"
-#include "devices/latency_trace.h"
-#include "devices/signal_policy.h"
 #include "poll/policy.h"
+#include "vmm/queue_metrics.h"
 
 namespace ringside {
 namespace {
 
 using enum MetricType;
-
-// `write` gets each queue of each device, disks first, with the device's id and the queue's number.
-template <typename Write>
-void ForQueues(const MachineStatistics& statistics, Write write) {
-  const auto of_device = [&](const auto& device) {
-    for (size_t queue = 0; queue < device.queues.size(); ++queue) {
-      write(device.id, absl::StrCat(queue), device.queues[queue]);
-    }
-  };
-  for (const DiskStatistics& disk : statistics.disks) of_device(disk);
-  for (const DeviceStatistics& device : statistics.devices) of_device(device);
-}
-
-// Of a counter of each queue.
-template <uint64_t QueueStatistics::* counter>
-void WriteQueues(const MetricSource& source, MetricWriter& writer) {
-  ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
-    writer.Sample({device, queue}, MetricNumber(of.*counter));
-  });
-}
-
-// Of one of its interrupts.
-template <uint64_t SignalStatistics::* counter>
-void WriteSignals(const MetricSource& source, MetricWriter& writer) {
-  ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
-    writer.Sample({device, queue}, MetricNumber(of.signals.*counter));
-  });
-}
-
-void WriteReasons(const MetricSource& source, MetricWriter& writer) {
-  ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
-    for (size_t reason = 0; reason < kSignalReasons; ++reason) {
-      writer.Sample({device, queue, SignalReasonName(static_cast<SignalReason>(reason))},
-                    MetricNumber(of.signals.raised[reason]));
-    }
-  });
-}
 
 // Of a counter of each I/O thread.
 template <uint64_t IoThreadStatistics::* counter>
@@ -73,48 +36,7 @@ void WriteConsole(const MetricSource& source, MetricWriter& writer) {
   writer.Sample({}, MetricNumber(source.statistics.console.*bytes));
 }
 
-void WriteRequests(const MetricSource& source, MetricWriter& writer) {
-  ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
-    const std::array counts = {of.reads, of.writes, of.flushes, of.discards, of.others};
-    for (size_t kind = 0; kind < kRequestKinds; ++kind) {
-      writer.Sample({device, queue, RequestKindName(static_cast<RequestKind>(kind))},
-                    MetricNumber(counts[kind]));
-    }
-  });
-}
-
-void WriteBytes(const MetricSource& source, MetricWriter& writer) {
-  ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
-    writer.Sample({device, queue, "read"}, MetricNumber(of.bytes_read));
-    writer.Sample({device, queue, "write"}, MetricNumber(of.bytes_written));
-  });
-}
-
-void WriteDurations(const MetricSource& source, MetricWriter& writer) {
-  ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
-    for (const LatencyHistogram& histogram : of.latencies) {
-      writer.Histogram({device, queue, RequestKindName(histogram.kind)}, histogram);
-    }
-  });
-}
-
-void WriteDisks(const MetricSource& source, MetricWriter& writer) {
-  for (const DiskStatistics& disk : source.statistics.disks) {
-    writer.Sample({disk.id, disk.path, disk.cache, disk.engine}, "1");
-  }
-}
-
-// Backends of others may count two things by one name: their sum, as a sample may not come twice.
-void WriteBackends(const MetricSource& source, MetricWriter& writer) {
-  for (const DiskStatistics& disk : source.statistics.disks) {
-    std::map<std::string, uint64_t> sums;
-    for (const BlockCounter& counter : disk.counters)
-      sums[Printable(counter.name)] += counter.value;
-    for (const auto& [name, sum] : sums) writer.Sample({disk.id, name}, MetricNumber(sum));
-  }
-}
-
-// Likewise exits for which there is no name.
+// Exits for which there is no name come as one: a sample may not come twice.
 template <typename Count>
 void WriteExits(size_t vcpu, const std::vector<Count>& counts, const char* Count::* name,
                 MetricWriter& writer) {
@@ -132,15 +54,8 @@ void WriteStates(const MetricSource& source, MetricWriter& writer) {
   }
 }
 
-}  // namespace
-
-const char* MetricTypeName(MetricType type) {
-  constexpr const char* kNames[] = {"counter", "gauge", "histogram"};
-  return kNames[static_cast<size_t>(type)];
-}
-
-std::span<const Metric> Metrics() {
-  static const std::vector<Metric> kMetrics = {
+std::vector<Metric> MachineMetrics() {
+  return {
       {"ringside_machine_state",
        kGauge,
        {"state"},
@@ -174,101 +89,11 @@ std::span<const Metric> Metrics() {
        [](const MetricSource& source, MetricWriter& writer) {
          writer.Sample({}, MetricNumber(source.process.threads));
        }},
+  };
+}
 
-      {"ringside_disk_info",
-       kGauge,
-       {"device", "path", "cache", "aio"},
-       "1 for each disk; aio is empty until the guest uses it",
-       WriteDisks},
-      {"ringside_disk_backend_events_total",
-       kCounter,
-       {"device", "event"},
-       "what the backend of a disk counts, by a name of its own",
-       WriteBackends},
-
-      {"ringside_requests_total",
-       kCounter,
-       {"device", "queue", "kind"},
-       "requests of the guest that were taken",
-       WriteRequests},
-      {"ringside_request_bytes_total",
-       kCounter,
-       {"device", "queue", "kind"},
-       "bytes that requests have moved: read into guest memory, or written from it",
-       WriteBytes},
-      {"ringside_request_errors_total",
-       kCounter,
-       {"device", "queue"},
-       "requests that were answered with an error",
-       WriteQueues<&QueueStatistics::errors>},
-      {"ringside_request_duration_seconds",
-       kHistogram,
-       {"device", "queue", "kind"},
-       "time from when a request is seen until its answer is shown, of requests while their device "
-       "was traced",
-       WriteDurations},
-      {"ringside_kicks_total",
-       kCounter,
-       {"device", "queue"},
-       "kicks of the guest's driver",
-       WriteQueues<&QueueStatistics::kicks>},
-      {"ringside_kicks_enabled_total",
-       kCounter,
-       {"device", "queue"},
-       "how often the driver was asked to kick",
-       WriteQueues<&QueueStatistics::kicks_on>},
-      {"ringside_kicks_disabled_total",
-       kCounter,
-       {"device", "queue"},
-       "how often the driver was asked not to kick",
-       WriteQueues<&QueueStatistics::kicks_off>},
-      {"ringside_batches_total",
-       kCounter,
-       {"device", "queue"},
-       "how often answers were shown to the driver, several at a time",
-       WriteQueues<&QueueStatistics::batches>},
-      {"ringside_interrupts_total",
-       kCounter,
-       {"device", "queue"},
-       "interrupts of the driver for batches",
-       WriteQueues<&QueueStatistics::interrupts>},
-      {"ringside_interrupts_by_reason_total",
-       kCounter,
-       {"device", "queue", "reason"},
-       "the same, by what made them due: dry (the guest had little or nothing else to do), early "
-       "(it does best without waiting), awaited (somebody waits for one completion alone), silence "
-       "(it did not get on with what it had), age (none waits for longer than 5 ms), hurry (a "
-       "flush was done), sleep (the I/O thread was about to sleep, or the queue to leave it)",
-       WriteReasons},
-      {"ringside_interrupts_held_total",
-       kCounter,
-       {"device", "queue"},
-       "interrupts that waited until the guest had use for them",
-       WriteSignals<&SignalStatistics::held>},
-      {"ringside_interrupts_dropped_total",
-       kCounter,
-       {"device", "queue"},
-       "of these, the ones that the driver wanted no more",
-       WriteSignals<&SignalStatistics::dropped>},
-      {"ringside_interrupts_held_seconds_total",
-       kCounter,
-       {"device", "queue"},
-       "for how long they waited, in all",
-       [](const MetricSource& source, MetricWriter& writer) {
-         ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
-           writer.Sample({device, queue}, MetricSeconds(of.signals.held_ns));
-         });
-       }},
-      {"ringside_queue_info",
-       kGauge,
-       {"device", "queue", "io_thread"},
-       "1 for each queue, with the I/O thread that serves it now",
-       [](const MetricSource& source, MetricWriter& writer) {
-         ForQueues(source.statistics, [&](const auto& device, const auto& queue, const auto& of) {
-           writer.Sample({device, queue, of.io_thread}, "1");
-         });
-       }},
-
+std::vector<Metric> AssignedMetrics() {
+  return {
       {"ringside_assigned_info",
        kGauge,
        {"device", "address"},
@@ -287,7 +112,11 @@ std::span<const Metric> Metrics() {
            writer.Sample({device.id}, MetricNumber(device.register_exits));
          }
        }},
+  };
+}
 
+std::vector<Metric> ThreadMetrics() {
+  return {
       {"ringside_io_thread_info",
        kGauge,
        {"io_thread", "waiter", "poll", "signal", "cpus"},
@@ -384,7 +213,11 @@ std::span<const Metric> Metrics() {
        {"io_thread"},
        "processor time of a sleep, as measured; 0 where nothing polls",
        WriteThreadSeconds<&IoThreadStatistics::sleep_cpu_ns>},
+  };
+}
 
+std::vector<Metric> VcpuMetrics() {
+  return {
       {"ringside_vcpu_exits_total",
        kCounter,
        {"vcpu", "reason"},
@@ -403,7 +236,11 @@ std::span<const Metric> Metrics() {
            WriteExits(id, source.statistics.vcpus[id].kernel_exits, &KernelCount::name, writer);
          }
        }},
+  };
+}
 
+std::vector<Metric> ConsoleMetrics() {
+  return {
       {"ringside_console_written_bytes_total",
        kCounter,
        {},
@@ -420,6 +257,24 @@ std::span<const Metric> Metrics() {
        "bytes that wait for their reader",
        WriteConsole<&ConsoleStatistics::waiting>},
   };
+}
+
+}  // namespace
+
+const char* MetricTypeName(MetricType type) {
+  constexpr const char* kNames[] = {"counter", "gauge", "histogram"};
+  return kNames[static_cast<size_t>(type)];
+}
+
+std::span<const Metric> Metrics() {
+  static const std::vector<Metric> kMetrics = [] {
+    std::vector<Metric> all;
+    for (const auto part : {MachineMetrics, QueueMetrics, AssignedMetrics, ThreadMetrics,
+                            VcpuMetrics, ConsoleMetrics}) {
+      std::ranges::move(part(), std::back_inserter(all));
+    }
+    return all;
+  }();
   return kMetrics;
 }
 

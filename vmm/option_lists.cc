@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/number_list.h"
 #include "poll/io_threads.h"
@@ -83,6 +84,21 @@ std::optional<Json> ReadShare(const Json& given) {
   return Json{{"id", given["id"]}, {"queues", *std::move(queues)}};
 }
 
+// Split at single '+'; a double one stands for itself.
+Json SplitPaths(const std::string& text) {
+  std::vector<std::string> paths(1);
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '+') {
+      paths.back() += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == '+') {
+      paths.back() += text[++i];
+    } else {
+      paths.emplace_back();
+    }
+  }
+  return paths;
+}
+
 bool HasQueues(const Json& shares) {
   return std::ranges::any_of(shares, [](const Json& share) { return !share["queues"].empty(); });
 }
@@ -105,6 +121,19 @@ std::string NumbersText(const Json& numbers) {
 
 Json CpusSchema() {
   return NumbersSchema();
+}
+
+std::optional<Json> ReadNodes(const Json& given) {
+  if (!given.is_string()) return ReadNumbers(given);
+  std::string text = given.get<std::string>();
+  std::ranges::replace(text, ',', '+');
+  return ReadNumbers(text);
+}
+
+std::string NodesText(const Json& nodes) {
+  std::string text = NumbersText(nodes);
+  std::ranges::replace(text, '+', ',');
+  return text;
 }
 
 std::optional<Json> ReadAffinity(const Json& given) {
@@ -130,6 +159,30 @@ std::string AffinityText(const Json& by_vcpu) {
 
 Json AffinitySchema() {
   return {{"type", "array"}, {"items", NumbersSchema()}, {"maxItems", Machine::kMaxCpus}};
+}
+
+std::optional<Json> ReadPaths(const Json& given) {
+  Json paths = given.is_string() ? SplitPaths(given.get_ref<const std::string&>()) : given;
+  if (!paths.is_array() || paths.empty() || paths.size() > kMostPaths) return std::nullopt;
+  for (const Json& path : paths) {
+    if (!path.is_string()) return std::nullopt;
+    const auto& text = path.get_ref<const std::string&>();
+    if (text.empty() || text.find('\0') != std::string::npos) return std::nullopt;
+  }
+  return paths;
+}
+
+std::string PathsText(const Json& paths) {
+  return absl::StrJoin(paths, "+", [](std::string* text, const Json& path) {
+    *text += absl::StrReplaceAll(path.get_ref<const std::string&>(), {{"+", "++"}});
+  });
+}
+
+Json PathsSchema() {
+  return {{"type", "array"},
+          {"items", {{"type", "string"}, {"minLength", 1}}},
+          {"minItems", 1},
+          {"maxItems", kMostPaths}};
 }
 
 std::optional<Json> ReadIoThreads(const Json& given) {

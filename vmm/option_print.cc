@@ -89,9 +89,14 @@ std::string ValueText(const OptionSpec& spec, const Json& value) {
     case OptionKind::kSwitch:
       return value.get<bool>() ? "on" : "off";
     case OptionKind::kCpus:
+    case OptionKind::kDescriptors:
       return NumbersText(value);
+    case OptionKind::kNodes:
+      return NodesText(value);
     case OptionKind::kAffinity:
       return AffinityText(value);
+    case OptionKind::kPaths:
+      return PathsText(value);
     case OptionKind::kIoThreads:
       return IoThreadsText(value);
     default:
@@ -132,6 +137,8 @@ std::string ValuePlaceholder(const OptionSpec& spec) {
       return "TEXT";
     case OptionKind::kPath:
       return "FILE";
+    case OptionKind::kPaths:
+      return "FILE+...";
     case OptionKind::kId:
       return "NAME";
     case OptionKind::kNvmeUrl:
@@ -152,6 +159,10 @@ std::string ValuePlaceholder(const OptionSpec& spec) {
       return absl::StrJoin(spec.type.choices, "|");
     case OptionKind::kCpus:
       return "CPUS";
+    case OptionKind::kDescriptors:
+      return "N+N";
+    case OptionKind::kNodes:
+      return "N,...";
     case OptionKind::kAffinity:
       return "VCPU:CPUS,...";
     case OptionKind::kIoThreads:
@@ -170,9 +181,13 @@ Json ValueSchema(const OptionSpec& spec) {
     case OptionKind::kChoice:
       return {{"enum", type.choices}};
     case OptionKind::kCpus:
+    case OptionKind::kDescriptors:
+    case OptionKind::kNodes:
       return {{"anyOf", Json::array({CpusSchema(), PlainSchema(type)})}};
     case OptionKind::kAffinity:
       return {{"anyOf", Json::array({AffinitySchema(), PlainSchema(type)})}};
+    case OptionKind::kPaths:
+      return {{"anyOf", Json::array({PathsSchema(), PlainSchema(type)})}};
     case OptionKind::kIoThreads:
       return {{"anyOf", Json::array({IoThreadsSchema(), PlainSchema(type)})}};
     default:

@@ -87,7 +87,7 @@ class Option {
     get_ = [](const Object& object) { return OptionValue<Member>::Get(Accessor()(object)); };
     set_ = [](const Json& json, Object& object) {
       if (json.is_null()) {
-        Accessor()(object) = Member();
+        if constexpr (std::is_default_constructible_v<Member>) Accessor()(object) = Member();
       } else {
         OptionValue<Member>::Set(json, Accessor()(object));
       }

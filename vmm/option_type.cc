@@ -157,8 +157,15 @@ absl::StatusOr<Json> ReadByKind(const Given& given) {
       return ReadChoice(given);
     case OptionKind::kCpus:
       return ReadList(given, ReadCpus, "a list of CPUs", "0-2+5", "[0, 1, 2, 5]");
+    case OptionKind::kDescriptors:
+      return ReadList(given, ReadCpus, "a list of descriptors", "3 or 3+4", "[3, 4]");
+    case OptionKind::kNodes:
+      return ReadList(given, ReadNodes, "a list of NUMA nodes", "0,2-3", "[0, 2, 3]");
     case OptionKind::kAffinity:
       return ReadList(given, ReadAffinity, "VCPU:CPUS", "0:2,1:3-4+6", "[[2], [3, 4, 6]]");
+    case OptionKind::kPaths:
+      return ReadList(given, ReadPaths, "a list of up to 16 paths", "golden.img+mid.cow",
+                      R"(["golden.img", "mid.cow"])");
     case OptionKind::kIoThreads:
       return ReadList(given, ReadIoThreads, "THREAD:QUEUES, nor threads alone", "a:0-1/b:2 or a+b",
                       R"([{"id": "a", "queues": [0, 1]}] or ["a", "b"])");

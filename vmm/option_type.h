@@ -12,7 +12,10 @@
 //   kTime              32us              "32us"                   32000, nanoseconds
 //   kSwitch            on, off           true, false              true, false
 //   kCpus              0-2+5             [0, 1, 2, 5] or the text [0, 1, 2, 5]
+//   kDescriptors       3+4               [3, 4] or the text       [3, 4]
+//   kNodes             0,2-3                    [0, 2, 3] or the text        [0, 2, 3]
 //   kAffinity          0:2,1:3-4+6       [[2], [3, 4, 6]]         the same, by vCPU
+//   kPaths             a.img+b.cow       ["a.img", "b.cow"] or the text   ["a.img", "b.cow"]
 //   kIoThreads         a+b               ["a", "b"]               [{"id": "a", "queues": []}, ...]
 //                      a:0+3/b:1-2       [{"id": "a", "queues": [0, 3]}, ...]
 //
@@ -35,6 +38,7 @@ using Json = nlohmann::ordered_json;
 enum class OptionKind {
   kText,
   kPath,
+  kPaths,
   kId,       // letters, digits, '.', '-' and '_'
   kNvmeUrl,  // nvme/nvme_url.h
   kWhole,
@@ -44,7 +48,9 @@ enum class OptionKind {
   kTime,
   kSwitch,
   kChoice,
-  kCpus,  // of the host
+  kCpus,         // of the host
+  kDescriptors,  // that this process was given
+  kNodes,        // of the host: NUMA
   kAffinity,
   kIoThreads,  // and the queues of each
 };

@@ -9,6 +9,9 @@
 #include "vmm/guest_devices.h"
 #include "vmm/io_thread_options.h"
 #include "vmm/machine_options.h"
+#include "vmm/net_options.h"
+#include "vmm/networks.h"
+#include "vmm/throttle_options.h"
 
 namespace ringside {
 namespace {
@@ -23,6 +26,9 @@ absl::Status CheckIds(const MachineConfig& config) {
   std::set<std::string> ids = {kRngId};
   for (size_t i = 0; i < config.disks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckId(ids, DiskId(config.disks[i], i)));
+  }
+  for (size_t i = 0; i < config.networks.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(CheckId(ids, NetworkId(config.networks[i], i)));
   }
   for (const DeviceConfig& device : config.devices) {
     RINGSIDE_RETURN_IF_ERROR(CheckId(ids, device.id));
@@ -122,6 +128,9 @@ absl::Status CheckOptions(const MachineConfig& config) {
   for (size_t i = 0; i < config.disks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckDisk(Item("disks", i), config.disks[i]));
   }
+  for (size_t i = 0; i < config.networks.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(CheckNet(Item("networks", i), config.networks[i]));
+  }
   for (size_t i = 0; i < config.io_threads.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(
         CheckObject(IoThreadOptions(), Item("iothreads", i), config.io_threads[i]));
@@ -129,6 +138,11 @@ absl::Status CheckOptions(const MachineConfig& config) {
   for (size_t i = 0; i < config.assigned.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckObject(AssignedOptions(), Item("vfio", i), config.assigned[i]));
   }
+  for (size_t i = 0; i < config.throttle_groups.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(
+        CheckObject(ThrottleGroupOptions(), Item("throttle-groups", i), config.throttle_groups[i]));
+  }
+  RINGSIDE_RETURN_IF_ERROR(CheckThrottles(config));
   return CheckIds(config);
 }
 

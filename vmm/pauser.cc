@@ -42,6 +42,7 @@ uint64_t Pauser::Ask(Answer answer) {
   uint64_t id;
   {
     const MutexLock lock(mutex_);
+    resume_at_drain_ = false;
     if (state_ == State::kPaused) {
       resume_at_release_ = false;
       answer(absl::OkStatus());
@@ -54,12 +55,39 @@ uint64_t Pauser::Ask(Answer answer) {
     id = ++last_id_;
     waiting_.push_back({id, std::move(answer)});
     if (state_ != State::kRunning) return id;
-    state_ = State::kVcpusLeave;
-    awaited_ = vcpus_.size();
-    round = ++round_;
+    round = BeginRound();
   }
-  for (Vcpu* vcpu : vcpus_) vcpu->RequestPause([this, round] { VcpuRests(round); });
+  TellVcpus(round);
   return id;
+}
+
+uint64_t Pauser::BeginRound() {
+  state_ = State::kVcpusLeave;
+  awaited_ = vcpus_.size();
+  return ++round_;
+}
+
+void Pauser::TellVcpus(uint64_t round) {
+  for (Vcpu* vcpu : vcpus_) vcpu->RequestPause([this, round] { VcpuRests(round); });
+}
+
+uint64_t Pauser::Stop() {
+  const MutexLock order(order_);
+  uint64_t round;
+  uint64_t stop;
+  {
+    const MutexLock lock(mutex_);
+    if (state_ == State::kEnded) return 0;
+    resume_at_drain_ = false;
+    if (!std::exchange(stopped_, true)) ++stops_;
+    stop = stops_;
+    // Otherwise the devices have been told to rest already.
+    if (state_ == State::kRunning || state_ == State::kVcpusLeave) must_rest_ = true;
+    if (state_ != State::kRunning) return stop;
+    round = BeginRound();
+  }
+  TellVcpus(round);
+  return stop;
 }
 
 // On the vCPU's thread.
@@ -69,10 +97,17 @@ void Pauser::VcpuRests(uint64_t round) {
     const MutexLock lock(mutex_);
     if (state_ != State::kVcpusLeave || round != round_ || --awaited_ > 0) return;
     state_ = State::kQueuesDrain;
+    must_rest_ = false;
     awaited_ = devices_.size() + 1;  // it is over when all have been asked, too
   }
   for (Pausable* device : devices_) device->Pause(device_rests_);
   DeviceRests();
+  bool resumes;
+  {
+    const MutexLock lock(mutex_);
+    resumes = std::exchange(resume_at_drain_, false);
+  }
+  if (resumes) ResumeLocked();
 }
 
 // Once for each device that was asked, with a queue's lock held.
@@ -95,6 +130,11 @@ void Pauser::ResumeLocked() {
     const MutexLock lock(mutex_);
     was = state_;
     if (was == State::kRunning || was == State::kEnded) return;
+    stopped_ = false;
+    if (must_rest_) {
+      resume_at_drain_ = true;
+      return;
+    }
     if (held_) {
       resume_at_release_ = true;
       return;
@@ -154,7 +194,7 @@ const char* Pauser::GiveUp(uint64_t id) {
     why = state_ == State::kVcpusLeave ? "a vCPU is in the middle of an exit"
                                        : "storage has not answered what is in flight";
     const auto given_up = [id](const Waiting& waiting) { return waiting.id == id; };
-    if (std::erase_if(waiting_, given_up) == 0 || !waiting_.empty()) return why;
+    if (std::erase_if(waiting_, given_up) == 0 || !waiting_.empty() || stopped_) return why;
   }
   ResumeLocked();
   return why;

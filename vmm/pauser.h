@@ -44,7 +44,12 @@ class Pauser {
   // Begins, and waits. DeadlineExceeded: it was not paused in time; unless others wait for that, it
   // runs on.
   absl::Status PauseAndWait(absl::Duration patience);
-  // Ends the pause for all who have asked for it, or calls it off.
+  // Begins a pause for which nobody waits, and which only Resume ends or calls off: a disk keeps
+  // requests until it has rested. Returns which such stop this is, from 1, the same for all that
+  // come before Resume; 0: the machine is over. May be called from an I/O thread.
+  uint64_t Stop();
+  // Ends the pause for all who have asked for it, or calls it off; after Stop not before the queues
+  // have begun to rest, as that is what has kept requests tried again.
   void Resume();
   // The machine is over: whoever waits is told, and nothing is paused any more.
   void End();
@@ -71,6 +76,9 @@ class Pauser {
 
   // Returns the id of the one who waits, or 0: it was answered at once.
   uint64_t Ask(Answer answer);
+  // From kRunning. Returns which round it is, for TellVcpus.
+  uint64_t BeginRound() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellVcpus(uint64_t round) ABSL_EXCLUSIVE_LOCKS_REQUIRED(order_) ABSL_LOCKS_EXCLUDED(mutex_);
   void VcpuRests(uint64_t round);
   void DeviceRests();
   // Returns what was still awaited.
@@ -95,7 +103,11 @@ class Pauser {
   size_t awaited_ ABSL_GUARDED_BY(mutex_) = 0;  // vCPUs, or devices and one
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool held_ ABSL_GUARDED_BY(mutex_) = false;  // from Hold to Release
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;  // from Stop to Resume
+  uint64_t stops_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool must_rest_ ABSL_GUARDED_BY(mutex_) = false;  // devices, before anything runs: after Stop
+  bool resume_at_drain_ ABSL_GUARDED_BY(mutex_) = false;  // Resume came while they must
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;             // from Hold to Release
   bool resume_at_release_ ABSL_GUARDED_BY(mutex_) = false;
   std::condition_variable_any released_;
   TaskTo<Pauser, &Pauser::DeviceRests> device_rests_{*this};

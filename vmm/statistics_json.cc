@@ -5,6 +5,7 @@
 #include "devices/latency_trace.h"
 #include "devices/signal_policy.h"
 #include "vmm/poll_settings.h"
+#include "vmm/throttle_options.h"
 
 namespace ringside {
 namespace {
@@ -58,6 +59,7 @@ Json QueueStatisticsJson(const QueueStatistics& queue) {
                {"bytes_read", queue.bytes_read},
                {"bytes_written", queue.bytes_written},
                {"errors", queue.errors},
+               {"kept", queue.kept},
                {"kicks", queue.kicks},
                {"kicks_suppressed", queue.kicks_suppressed()},
                {"kicks_enabled", queue.kicks_on},
@@ -67,7 +69,9 @@ Json QueueStatisticsJson(const QueueStatistics& queue) {
                {"interrupts", queue.interrupts},
                {"requests_per_interrupt", PerOne(queue.requests(), queue.interrupts)},
                {"interrupts_suppressed", queue.interrupts_suppressed()},
-               {"signals", SignalsJson(queue.signals)}};
+               {"signals", SignalsJson(queue.signals)},
+               {"throttled", queue.throttled},
+               {"throttled_ns", queue.throttled_ns}};
   for (const LatencyHistogram& histogram : queue.latencies) {
     json["latencies"][RequestKindName(histogram.kind)] = LatencyJson(histogram);
   }
@@ -77,9 +81,28 @@ Json QueueStatisticsJson(const QueueStatistics& queue) {
 Json DiskStatisticsJson(const DiskStatistics& disk) {
   Json counters = Json::object();
   for (const BlockCounter& counter : disk.counters) counters[counter.name] = counter.value;
-  return {{"id", disk.id},        {"path", disk.path},
-          {"cache", disk.cache},  {"aio", disk.engine},
-          {"counters", counters}, {"queues", ArrayOf(disk.queues, QueueStatisticsJson)}};
+  return {{"id", disk.id},
+          {"path", disk.path},
+          {"size", disk.size},
+          {"cache", disk.cache},
+          {"aio", disk.engine},
+          {"counters", counters},
+          {"throttle", ThrottleJson(disk.throttle)},
+          {"throttle_group", disk.throttle_group},
+          {"queues", ArrayOf(disk.queues, QueueStatisticsJson)}};
+}
+
+Json NetworkStatisticsJson(const NetworkStatistics& network) {
+  return {{"id", network.id},
+          {"path", network.path},
+          {"mac", network.mac},
+          {"link_up", network.link_up},
+          {"throttle", ThrottleJson(network.throttle)},
+          {"queues", ArrayOf(network.queues, QueueStatisticsJson)}};
+}
+
+Json ThrottleGroupJson(const ThrottleGroupConfig& group) {
+  return {{"id", group.id}, {"throttle", ThrottleJson(group.limits)}};
 }
 
 Json DeviceStatisticsJson(const DeviceStatistics& device) {
@@ -132,6 +155,8 @@ Json StatisticsJson(const MachineStatistics& statistics) {
             {"bytes_waiting", statistics.console.waiting},
             {"bytes_dropped", statistics.console.dropped}}},
           {"disks", ArrayOf(statistics.disks, DiskStatisticsJson)},
+          {"networks", ArrayOf(statistics.networks, NetworkStatisticsJson)},
+          {"throttle_groups", ArrayOf(statistics.throttle_groups, ThrottleGroupJson)},
           {"devices", ArrayOf(statistics.devices, DeviceStatisticsJson)},
           {"assigned", ArrayOf(statistics.assigned, AssignedStatisticsJson)},
           {"io_threads", ArrayOf(statistics.io_threads, IoThreadStatisticsJson)},

@@ -11,6 +11,8 @@ Json StatisticsJson(const MachineStatistics& statistics);
 
 // Its parts.
 Json DiskStatisticsJson(const DiskStatistics& disk);
+Json NetworkStatisticsJson(const NetworkStatistics& network);
+Json ThrottleGroupJson(const ThrottleGroupConfig& group);
 Json DeviceStatisticsJson(const DeviceStatistics& device);
 Json AssignedStatisticsJson(const AssignedStatistics& device);
 Json QueueStatisticsJson(const QueueStatistics& queue);

@@ -52,7 +52,10 @@ class Batches final : public Hook {
   void Run() override {
     if (!calls_->More()) return all_done_->Notify();
     left_ = reads_.size();
-    for (Read& read : reads_) channel_.Submit(read);
+    for (Read& read : reads_) {
+      read.PutBack();
+      channel_.Submit(read);
+    }
     if (after_submit_ != nullptr) io_thread_.AtHandOver(*after_submit_);
   }
 

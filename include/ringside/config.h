@@ -136,6 +136,7 @@ struct NvmePassthroughConfig {
   bool read_only = false;
 };
 
+struct OverlayConfig;
 class BlockDevice;
 struct BackendCalls;
 struct BackendDescription;
@@ -151,6 +152,7 @@ class RINGSIDE_EXPORT BlockBackend {
   BlockBackend(NullConfig config);
   BlockBackend(NvmeConfig config);
   BlockBackend(NvmePassthroughConfig config);
+  BlockBackend(OverlayConfig config);
   // One of Ringside's own tree, and a filter there: see block/block_backend.h.
   template <typename Config>
     requires(!std::same_as<Config, BlockBackend> &&
@@ -179,11 +181,79 @@ class RINGSIDE_EXPORT BlockBackend {
   const BackendCalls* calls_;
 };
 
+// What a disk, or a group of disks, may do per second, under the names that QEMU gives its limits.
+// A request that goes beyond waits in the guest's ring until the moment at which it fits. No burst
+// is had that was not asked for: at the limit, requests are spaced evenly.
+struct ThrottleLimit {
+  uint64_t average = 0;     // per second; 0: any
+  uint64_t max = 0;         // per second in a burst, more than the average; 0: there are none
+  uint32_t max_length = 0;  // for so many seconds one that was idle for long may burst; 0: one
+};
+
+struct ThrottleLimits {
+  // Requests: reads are reads, all others writes, flushes and discards too.
+  ThrottleLimit iops_total = {};
+  ThrottleLimit iops_read = {};
+  ThrottleLimit iops_write = {};
+  // Bytes: those of reads, and those of writes and zeroes.
+  ThrottleLimit bps_total = {};
+  ThrottleLimit bps_read = {};
+  ThrottleLimit bps_write = {};
+  // Bytes: a request of twice as many counts as two, and so on; 0: each counts as one.
+  uint64_t iops_size = 0;
+};
+
+// Limits that several disks have together. Those that wait have their turns one after the other, by
+// queue.
+struct ThrottleGroupConfig {
+  std::string id = {};  // as DiskConfig::id; has to be given; no other group's
+  ThrottleLimits limits = {};
+};
+
 // One I/O thread's share of a disk's queues. Either all shares of a disk name their queues, or none
 // does and the queues go round.
 struct QueueShare {
   std::string io_thread = {};
   std::vector<uint16_t> queues = {};
+};
+
+// What becomes of a disk's request that fails, with QEMU's names.
+enum class ErrorAction {
+  kReport,  // the guest is told
+  kIgnore,  // the guest is told that it succeeded
+  // It is kept without an answer, and the machine pauses; Machine::Resume tries it again.
+  kStop,
+  kEnospc,  // as kStop where the storage has no space left, else as kReport
+};
+
+// A disk's writes and flushes as they come and end, in a file for tools/powercut (docs/faults.md).
+struct RecordOptions {
+  std::string path = {};  // made, or an older record replaced; empty: nothing is recorded
+  // Bytes of the file, 4096 at least. Then the record ends, and the disk goes on.
+  uint64_t limit = uint64_t{4} << 30;
+  // Of a disk with faults: what gets past them, instead of what the guest asked for. Of an overlay:
+  // what goes to its file.
+  bool below_faults = false;
+};
+
+// A private file over a base that is only read, and that any number of overlays may share. What is
+// written goes to the file, and so does what of its block of 4 KiB was not; all else is read from
+// the base (docs/overlays.md).
+struct OverlayConfig {
+  // A FileConfig with `read_only`, or another overlay with it.
+  BlockBackend base;
+  std::string path = {};   // made if it is not there
+  bool in_memory = false;  // instead of a path: what is written is gone with the machine
+  bool read_only = false;
+  // Of a new overlay, a multiple of 512; 0: the base's.
+  uint64_t size = 0;
+  // Bytes of blocks that it may hold; a write beyond fails as on a full disk. 0: any.
+  uint64_t limit = 0;
+  // Of its file, as of a FileConfig.
+  std::optional<CacheMode> cache = {};
+  Engine aio = Engine::kAuto;
+  bool inline_io = true;
+  RecordOptions record = {};  // of what goes to its file; a path is enough for that
 };
 
 struct DiskConfig {
@@ -194,8 +264,50 @@ struct DiskConfig {
   std::string serial = {};     // what the guest sees, 20 bytes; empty: the id's first 20
   uint16_t queues = 0;         // 1 to 16; 0: as many as vCPUs, at most 16
   bool trace_latency = false;  // for Machine::Latencies
+  ThrottleLimits throttle = {};
+  std::string throttle_group = {};  // whose limits it shares, beside its own; empty: none's
+  // Of reads, and of writes, flushes, discards and zeroes. A discard that the storage cannot do at
+  // all is answered so, whatever is set here. QEMU's default for writes is kEnospc; a machine that
+  // nobody can resume is better off with the error.
+  ErrorAction rerror = ErrorAction::kReport;
+  ErrorAction werror = ErrorAction::kReport;
   // Empty: one thread has all queues, since it batches and polls a disk best as a whole; disks take
   // the threads in turn.
+  std::vector<QueueShare> shares = {};
+  // For tests: the path of a script that says which requests fail, and how (docs/faults.md); empty:
+  // none do on purpose.
+  std::string fault_script = {};
+  RecordOptions record = {};
+};
+
+// A network of the guest (virtio-net), and what it is connected to.
+struct NetConfig {
+  // One of these three. The name of a tap of the host; one that is not there is made, and goes with
+  // the machine.
+  std::string tap = {};
+  // Descriptors of a tap's queues, opened with IFF_NO_PI and IFF_VNET_HDR: one for each queue pair.
+  // They stay the embedder's, and are not to be read or written by others meanwhile.
+  std::vector<int> fds = {};
+  // A process that speaks passt's protocol, and gives the guest a network without rights on the
+  // host: behind the socket at `socket`, or at the other end of `stream_fd`, which stays the
+  // embedder's. `ringside run` starts passt where neither is given.
+  bool user = false;
+  std::string socket = {};
+  int stream_fd = -1;
+  // For the passt that the command starts: ports of the host that lead to the guest, as passt's
+  // options --tcp-ports and --udp-ports have them; empty: none.
+  std::string tcp_ports = {};
+  std::string udp_ports = {};
+
+  std::string id = {};  // as DiskConfig::id; empty: "net0", "net1", ... by its place
+  std::string mac =
+      {};               // "02:00:00:12:34:56"; empty: one that is made of the id and the tap's name
+  uint16_t queues = 0;  // pairs, 1 to 8; 0: one, or as many as there are descriptors
+  uint16_t mtu = 0;     // 68 to 65535, that the guest is told; 0: the tap's
+  bool trace_latency = false;  // for Machine::Latencies
+  // Of frames: a read is one that comes in to the guest, a write is one that goes out.
+  ThrottleLimits throttle = {};
+  // As DiskConfig::shares; the numbers are those of pairs. Both queues of a pair have one thread.
   std::vector<QueueShare> shares = {};
 };
 
@@ -257,9 +369,15 @@ struct MachineConfig {
   BootProtocol protocol = BootProtocol::kAuto;
   uint32_t cpus = 1;
   uint64_t memory = 512 << 20;  // bytes, whole pages of 4 KiB
+  // The host's NUMA nodes that the memory is taken from, page by page in turns if there are
+  // several. A single node that is full is not helped out by others: the guest meets a host without
+  // memory. Empty: each page comes from the node of whichever thread touches it first.
+  std::vector<int> memory_nodes = {};
   ConsoleConfig console = {};
   std::vector<DiskConfig> disks = {};
-  // Of all devices. Empty: one, if there are disks or own devices.
+  std::vector<NetConfig> networks = {};
+  std::vector<ThrottleGroupConfig> throttle_groups = {};
+  // Of all devices. Empty: one, if there are disks, networks or own devices.
   std::vector<IoThreadConfig> io_threads = {};
   // By vCPU, the host's CPUs its thread may run on; empty, or not there: any.
   std::vector<std::vector<int>> vcpu_cpus = {};

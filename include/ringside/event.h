@@ -10,11 +10,14 @@
 namespace ringside {
 
 enum class EventKind {
-  kStarted,        // Machine::Start: the vCPUs are about to run
-  kConsoleSpoke,   // the guest has sent its first byte to the console
-  kPaused,         // the machine is still
-  kResumed,        // a machine that was still goes on
-  kDiskError,      // a request of `device` was answered with an error; `detail`: which, and why
+  kStarted,       // Machine::Start: the vCPUs are about to run
+  kConsoleSpoke,  // the guest has sent its first byte to the console
+  kPaused,        // the machine is still
+  kResumed,       // a machine that was still goes on
+  kDiskError,     // a request of `device` failed and was answered; `detail`: which, and why
+  // One failed and is kept (DiskConfig::rerror, werror): the machine pauses, if it has not already,
+  // and Machine::Resume tries it again; `detail`: which, and why.
+  kDiskStopped,
   kNeedsReset,     // `device` is stopped until its driver resets it; `detail`: why
   kPanicked,       // the guest's kernel says that it has crashed; the machine runs on
   kPowerOffAsked,  // the power button was pressed: Machine::PressPowerButton, Machine::ShutDown

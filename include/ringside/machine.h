@@ -21,6 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -83,7 +84,8 @@ class RINGSIDE_EXPORT Machine {
   // machine, which it must not block; it may call Stop, Resume and BeginPause. Any thread.
   void BeginPause(std::function<void(const absl::Status&)> paused);
   // Lets it go on, for all who have paused it, or calls a pause off that is under way. Does not
-  // wait; a pause that comes before a vCPU has woken leaves the guest without a turn. Any thread.
+  // wait; a pause that comes before a vCPU has woken leaves the guest without a turn. Requests that
+  // disks have kept (EventKind::kDiskStopped) are tried again, and may stop it again. Any thread.
   void Resume();
   bool paused() const;
 
@@ -96,6 +98,23 @@ class RINGSIDE_EXPORT Machine {
   // DeadlineExceeded: it has not moved yet; the text says whether it will.
   absl::Status MoveQueue(const std::string& device, uint16_t queue, const std::string& io_thread,
                          absl::Duration patience = absl::InfiniteDuration());
+  // Makes a disk larger, by its id, and tells the guest, which sees it at once: a file gets a hole
+  // at its end. Without a size, which is in bytes, what others have made larger is looked at again:
+  // a file, a block device or a namespace. A block device that the kernel says has grown is looked
+  // at by itself. Returns how large it is now. InvalidArgument: it would become smaller, or part of
+  // a block would be left over. Waits for the storage, however long that takes, and for moves of
+  // its queues, for `patience`.
+  absl::StatusOr<uint64_t> ResizeDisk(const std::string& disk, std::optional<uint64_t> size = {},
+                                      absl::Duration patience = absl::InfiniteDuration());
+  // Exchanges what is behind a disk, by its id, while the guest goes on: `backend` is opened, what
+  // is in flight is done on the one before, and all that follows, and what was kept
+  // (DiskConfig::werror), goes to the new one. Nothing is copied: whoever asks sees to it that the
+  // new one has what the guest has written. It has blocks of the same size, can be written and can
+  // discard where the other could, and is as large; if it is larger the guest is told. The other is
+  // closed when this returns. On an error, which says why, the disk has what it had;
+  // DeadlineExceeded: requests are still in flight.
+  absl::Status SwapDisk(const std::string& disk, const BlockBackend& backend,
+                        absl::Duration patience = absl::InfiniteDuration());
   // Starts one more I/O thread, and returns its name.
   absl::StatusOr<std::string> AddIoThread(const IoThreadConfig& config);
   // Ends one. FailedPrecondition while it serves a queue.
@@ -106,6 +125,16 @@ class RINGSIDE_EXPORT Machine {
   // DeadlineExceeded: storage or a server holds the thread; it holds when that has come back.
   absl::Status SetPoll(const std::string& io_thread, const PollConfig& poll,
                        absl::Duration patience = absl::InfiniteDuration());
+
+  // Pulls the cable of a network, by its id, or plugs it in: the guest is told, and meanwhile
+  // frames are dropped. Waits for moves of its queues, for `patience`.
+  absl::Status SetLink(const std::string& network, bool up,
+                       absl::Duration patience = absl::InfiniteDuration());
+  // Changes what a disk or a network may do per second, or a group of disks. Debts under the limits
+  // before are forgiven; a request that waits is looked at anew within 100 ms. Waits for nothing.
+  // NotFound: names what there is.
+  absl::Status SetThrottle(const std::string& device, const ThrottleLimits& limits);
+  absl::Status SetGroupThrottle(const std::string& group, const ThrottleLimits& limits);
 
   // Also while it runs. Waits for no storage and no I/O thread, and wakes none.
   MachineStatistics Statistics();

@@ -55,12 +55,15 @@ struct QueueStatistics {
   std::string io_thread;  // that serves it now
   uint64_t reads = 0, writes = 0, flushes = 0, discards = 0, others = 0;
   uint64_t bytes_read = 0, bytes_written = 0;
-  uint64_t errors = 0;
+  uint64_t errors = 0;                   // requests that failed and were answered
+  uint64_t kept = 0;                     // that failed and wait for Machine::Resume, at the moment
   uint64_t kicks = 0;                    // of the guest's driver
   uint64_t kicks_on = 0, kicks_off = 0;  // how often it was asked to kick, and not to
   uint64_t batches = 0;                  // publications of completed requests
   uint64_t interrupts = 0;               // that were raised; one may be for several batches
   SignalStatistics signals;              // why these were raised, and when
+  uint64_t throttled = 0;                // requests that had to wait until they fit their limits
+  uint64_t throttled_ns = 0;             // for how long, in all
   // Of the requests that were traced (Machine::SetTrace), by kind; of a kind that had none there is
   // none.
   std::vector<LatencyHistogram> latencies;
@@ -78,15 +81,29 @@ struct BlockCounter {
 };
 
 struct DiskStatistics {
-  std::string id;    // "disk0", or DiskConfig::id
-  std::string path;  // or "null", "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1"
+  std::string id;     // "disk0", or DiskConfig::id
+  std::string path;   // or "null", "nvme://0000:00:04.0/1", "nvme+user:///run/ctrl.sock/1"
+  uint64_t size = 0;  // bytes, as the guest is told
   std::string cache;
   std::string engine;  // empty: the guest never used the disk
   std::vector<BlockCounter> counters;
+  ThrottleLimits throttle;     // as set now
+  std::string throttle_group;  // empty: none
   std::vector<QueueStatistics> queues;
 };
 
-// A virtio device that is no disk.
+struct NetworkStatistics {
+  std::string id;    // "net0", or NetConfig::id
+  std::string path;  // the tap's name, or the socket's path
+  std::string mac;   // as it was at first
+  bool link_up = false;
+  ThrottleLimits throttle;  // as set now
+  // Receive and transmit queue of each pair, then that of commands. A read is a frame that came in,
+  // a write is one that went out, an error is one that was dropped.
+  std::vector<QueueStatistics> queues;
+};
+
+// A virtio device that is neither disk nor network.
 struct DeviceStatistics {
   std::string id;  // "rng", or DeviceConfig::id
   std::vector<QueueStatistics> queues;
@@ -155,6 +172,8 @@ struct VcpuStatistics {
 struct MachineStatistics {
   ConsoleStatistics console;
   std::vector<DiskStatistics> disks;
+  std::vector<NetworkStatistics> networks;
+  std::vector<ThrottleGroupConfig> throttle_groups;  // as set now
   std::vector<DeviceStatistics> devices;
   std::vector<AssignedStatistics> assigned;
   std::vector<IoThreadStatistics> io_threads;

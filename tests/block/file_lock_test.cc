@@ -3,7 +3,9 @@
 #include "block/file_lock.h"
 
 #include <functional>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include "absl/time/clock.h"
 #include "base/fd.h"
@@ -29,6 +31,10 @@ class FileLockTest : public ::testing::Test {
   UniqueFd Open() const {
     return UniqueFd(Must(open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600), "open"));
   }
+  UniqueFd OpenToRead() const {
+    Open();
+    return UniqueFd(Must(open(path_.c_str(), O_RDONLY | O_CLOEXEC), "open"));
+  }
 
   const testing::TempDirectory directory_;
   const std::string path_ = directory_ / "disk";
@@ -41,13 +47,13 @@ TEST_F(FileLockTest, WhatIsLetGoOfWithinTheTimeIsHad) {
   ASSERT_TRUE(LockFile(first.get(), false, "disk").ok());
   EXPECT_EQ(pauses, 0);
   at_pause = [&] {
-    if (pauses == 19) first = UniqueFd();
+    if (pauses == 99) first = UniqueFd();
   };
   EXPECT_TRUE(LockFile(second.get(), false, "disk").ok());
-  EXPECT_EQ(pauses, 19);
+  EXPECT_EQ(pauses, 99);
 }
 
-TEST_F(FileLockTest, WhatIsNeverLetGoOfIsRefusedAfterTwentyTries) {
+TEST_F(FileLockTest, WhatIsNeverLetGoOfIsRefusedAfterAHundredTries) {
   const UniqueFd first = Open(), second = Open();
   ASSERT_TRUE(LockFile(first.get(), false, "disk").ok());
   const absl::Status status = LockFile(second.get(), false, "disk 'a'");
@@ -55,7 +61,7 @@ TEST_F(FileLockTest, WhatIsNeverLetGoOfIsRefusedAfterTwentyTries) {
   EXPECT_EQ(Message(status),
             "disk 'a' is in use by another process, or twice in this machine; end who uses it, or "
             "use readonly=on in all of them");
-  EXPECT_EQ(pauses, 20);
+  EXPECT_EQ(pauses, 100);
   EXPECT_EQ(LockFile(second.get(), true, "disk").code(), absl::StatusCode::kFailedPrecondition);
 }
 
@@ -73,6 +79,70 @@ TEST_F(FileLockTest, ReadersShareItAndAWriterDoesNotJoinThem) {
 TEST_F(FileLockTest, WhatWaitingCannotMendIsRefusedAtOnce) {
   EXPECT_FALSE(LockFile(-1, false, "disk").ok());
   EXPECT_EQ(pauses, 0);
+}
+
+// ---- Leases ----
+
+TEST_F(FileLockTest, WhoMayWriteItIsSeenWithoutAnyLock) {
+  const UniqueFd mine = OpenToRead();
+  EXPECT_TRUE(RefuseWriters(mine.get(), "base").ok());
+  const UniqueFd reader = OpenToRead();
+  EXPECT_TRUE(RefuseWriters(mine.get(), "base").ok());
+  EXPECT_EQ(pauses, 0);
+  const UniqueFd writer = Open();
+  const absl::Status status = RefuseWriters(mine.get(), "base 'a'");
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(Message(status),
+            absl::StrFormat("base 'a' is open for writing by process %d (file_lock_test); end "
+                            "that, or use a copy that nobody changes",
+                            getpid()));
+  EXPECT_EQ(pauses, 100);
+}
+
+TEST_F(FileLockTest, AWriterInAnotherProcessIsNamed) {
+  const testing::Pipe ready, end;
+  const pid_t child = testing::Must(fork(), "fork");
+  if (child == 0) {
+    const UniqueFd writer(open(path_.c_str(), O_WRONLY | O_CREAT, 0600));
+    char byte = 0;
+    const bool heard =
+        write(ready.write_end.get(), &byte, 1) == 1 && read(end.read_end.get(), &byte, 1) == 1;
+    _exit(heard ? 0 : 1);
+  }
+  EXPECT_EQ(testing::ReadExactly(ready.read_end.get(), 1).size(), 1u);
+  const absl::Status status = RefuseWriters(OpenToRead().get(), "base");
+  EXPECT_THAT(Message(status), ::testing::HasSubstr(absl::StrFormat("by process %d (", child)));
+  testing::WriteAll(end.write_end.get(), "x");
+  waitpid(child, nullptr, 0);
+}
+
+TEST_F(FileLockTest, AWriterWhoGoesWithinTheTimeIsNone) {
+  UniqueFd writer = Open();
+  const UniqueFd mine = OpenToRead();
+  at_pause = [&] {
+    if (pauses == 99) writer = UniqueFd();
+  };
+  EXPECT_TRUE(RefuseWriters(mine.get(), "base").ok());
+}
+
+TEST_F(FileLockTest, WhoWantsItAloneSeesReadersToo) {
+  const UniqueFd mine = Open();
+  EXPECT_TRUE(RefuseOthers(mine.get(), "base").ok());
+  const UniqueFd reader = OpenToRead();
+  EXPECT_THAT(Message(RefuseOthers(mine.get(), "base")),
+              ::testing::StartsWith("base is open in process "));
+}
+
+// A lease that is held would send signals, and such as end a process.
+TEST_F(FileLockTest, ALeaseIsGivenBack) {
+  const UniqueFd mine = Open();
+  EXPECT_TRUE(RefuseOthers(mine.get(), "base").ok());
+  EXPECT_EQ(fcntl(mine.get(), F_GETLEASE), F_UNLCK);
+  EXPECT_EQ(fcntl(mine.get(), F_GETSIG), 0);
+}
+
+TEST_F(FileLockTest, WhatHasNoLeasesIsFine) {
+  EXPECT_TRUE(RefuseWriters(testing::DevNull().get(), "base").ok());
 }
 
 }  // namespace

@@ -17,6 +17,16 @@ using testing::TestRequest;
 
 constexpr uint64_t kSize = 1 << 20;
 
+TEST(NullDeviceTest, GrowsAndDoesNotShrink) {
+  const auto device = *NullDevice::Create({.size = 1 << 20});
+  EXPECT_TRUE(device->Resize(2 << 20).ok());
+  EXPECT_EQ(device->info().size, 2u << 20);
+  EXPECT_TRUE(device->Resize(std::nullopt).ok());
+  EXPECT_TRUE(absl::IsInvalidArgument(device->Resize(1 << 20)));
+  EXPECT_TRUE(absl::IsInvalidArgument(device->Resize((2 << 20) + 100)));
+  EXPECT_EQ(device->info().size, 2u << 20);
+}
+
 TEST(NullDeviceTest, HasTheSizeItIsGiven) {
   auto device = NullDevice::Create({.size = kSize});
   ASSERT_TRUE(device.ok()) << device.status();

@@ -19,7 +19,7 @@ using ::testing::SizeIs;
 constexpr uint64_t kHuge = std::numeric_limits<uint64_t>::max();
 
 absl::StatusOr<KernelImage> Parse(const Bytes& content) {
-  return ParseKernelImage(MakeImageFile(content));
+  return ParseKernelImage(MakeBootFile(content));
 }
 absl::StatusOr<KernelImage> Parse(const ElfBuilder& elf) {
   return Parse(elf.Build());

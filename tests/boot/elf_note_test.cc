@@ -15,7 +15,7 @@ using ::testing::Optional;
 absl::StatusOr<KernelImage> ParseWithNotes(const Bytes& notes, uint64_t alignment = 4) {
   ElfBuilder elf = SmallElf();
   elf.AddNotes(notes, alignment);
-  return ParseKernelImage(MakeImageFile(elf.Build()));
+  return ParseKernelImage(MakeBootFile(elf.Build()));
 }
 
 Bytes Join(std::initializer_list<Bytes> parts) {
@@ -39,7 +39,7 @@ TEST(ElfNoteTest, GivesThePvhEntryBesideThePlainOne) {
 TEST(ElfNoteTest, MakesAFileWithoutAPlainEntryBootable) {
   ElfBuilder elf = SmallElfWithPvh();
   elf.header.e_entry = 0xffffffff80000000;
-  const auto image = ParseKernelImage(MakeImageFile(elf.Build()));
+  const auto image = ParseKernelImage(MakeBootFile(elf.Build()));
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_THAT(image->pvh_entry, Optional(kPvhEntry));
   EXPECT_EQ(image->linux_entry, std::nullopt);
@@ -74,7 +74,7 @@ TEST(ElfNoteTest, IsFoundInASecondNoteSegmentAndTheFirstCounts) {
   elf.AddNotes(Encode(OtherNote(4, 4)));
   elf.AddNotes(Encode(PvhNote(kPvhEntry)));
   elf.AddNotes(Encode(PvhNote(kPvhEntry + 1)));
-  const auto image = ParseKernelImage(MakeImageFile(elf.Build()));
+  const auto image = ParseKernelImage(MakeBootFile(elf.Build()));
   ASSERT_TRUE(image.ok()) << image.status();
   EXPECT_THAT(image->pvh_entry, Optional(kPvhEntry));
 }

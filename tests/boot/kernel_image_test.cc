@@ -17,7 +17,7 @@ using ::testing::Optional;
 using ::testing::SizeIs;
 
 absl::StatusOr<KernelImage> Parse(const Bytes& content) {
-  return ParseKernelImage(MakeImageFile(content));
+  return ParseKernelImage(MakeBootFile(content));
 }
 absl::StatusOr<KernelImage> Parse(const BzImageBuilder& bz_image) {
   return Parse(bz_image.Build());

@@ -19,8 +19,8 @@ import jsonschema
 RINGSIDE, GUEST, DOCUMENT = sys.argv[1:]
 LIMIT = 30  # seconds, for anything
 # What is given where the document cannot know it.
-KNOWN = {"disk": "disk0", "device": "disk0", "queue": 0, "iothread": "io0", "operation": 1,
-         "on": True}
+KNOWN = {"disk": "disk0", "device": "disk0", "group": "tenant", "queue": 0, "iothread": "io0",
+         "operation": 1, "on": True, "up": True, "network": "net0", "to": "type=null,size=1G"}
 # Made at the end, in this order.
 LAST = ("power-button", "shut-down")
 # Of no sense for a field of whatever type, in JSON.
@@ -184,7 +184,7 @@ def follow_events(path, contract):
         yield event["event"]
 
 
-def check_before_start(contract):
+def check_before_start(contract, network):
     for name, call in contract.calls.items():
         if name in ("stop", "set-config", "start", "events"):
             continue
@@ -202,7 +202,10 @@ def check_before_start(contract):
     contract.make(call, call.path, {
         "kernel": GUEST, "memory": "64M", "serial": "none",
         "cmdline": "rw=randrw qd=8 verify=1 size=16M runtime=120s",
-        "disks": [{"type": "null", "size": "64M", "latency": "50us"}]}, {204})
+        "throttle-groups": [{"id": "tenant", "iops-total": 1000000}],
+        "disks": [{"type": "null", "size": "64M", "latency": "50us",
+                   "throttle-group": "tenant"}],
+        "networks": [{"user": True, "socket": network}]}, {204})
 
 
 def check_running(contract):
@@ -214,6 +217,8 @@ def check_running(contract):
             device = {"device": "rng"} if name == "device" else {}
             contract.make_valid(name, {200, 204}, **device)
     contract.make_valid("start", {409})
+    contract.make(contract.calls["set-group-throttle"], "/ringside/v1/throttle-groups/tenant",
+                  {"iops-total": 5, "iops-total-max": 4}, {400})
     contract.make_valid("latencies", {200}, newest=5)
     contract.make_valid("add-iothread", {200}, id="other")
     contract.make_valid("move-queue", {204}, iothread="other")
@@ -235,6 +240,10 @@ def check_running(contract):
 def main():
     with tempfile.TemporaryDirectory() as directory:
         path = os.path.join(directory, "vm.sock")
+        # What a passt would listen on.
+        network = socket.socket(socket.AF_UNIX)
+        network.bind(os.path.join(directory, "net.sock"))
+        network.listen()
         process = subprocess.Popen([RINGSIDE, "serve", "--api-sock", path])
         try:
             wait_for(path, process)
@@ -242,7 +251,7 @@ def main():
             with open(DOCUMENT, encoding="utf-8") as file:
                 assert json.load(file) == contract.document, f"{DOCUMENT} is not current"
             events = follow_events(path, contract)
-            check_before_start(contract)
+            check_before_start(contract, network.getsockname())
             contract.make_valid("start", {204})
             check_running(contract)
             for name in LAST:

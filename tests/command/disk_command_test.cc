@@ -16,6 +16,7 @@
 #include "absl/strings/str_format.h"
 #include "tests/support/forbid.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/temp_file.h"
 #include "tests/support/vmm/disk_command_fixture.h"
 #include "tests/support/vmm/test_machine.h"
 
@@ -38,7 +39,8 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDiskOption) {
   ExpectDiskRefused(path + ",cahce=none", "--disk 'cahce' is unknown: did you mean 'cache'?");
   ExpectDiskRefused(path + ",queues=0", "queues=0 is out of range: a disk has 1 to 16 queues");
   ExpectDiskRefused("type=null,size=1000", "--disk size='1000' is not a multiple of 512 bytes");
-  ExpectDiskRefused("cache=none,type=null,size=1G", "--disk cache is for disks of type file only");
+  ExpectDiskRefused("cache=none,type=null,size=1G",
+                    "--disk cache is for disks of type file or overlay only");
   ExpectRefused({"--stats=yaml"}, "--stats 'yaml' is unknown: give table or json");
 }
 
@@ -102,6 +104,18 @@ TEST_F(DiskCommandTest, RefusesWhatIsNoDisk) {
   ExpectDiskRefused("path=/dev/null", "is no NVMe namespace; give a file, a block device or");
   ExpectDiskRefused("path=" + MakeDisk("empty", 0), "is empty; give it a size");
   ExpectDiskRefused("path=" + MakeDisk("odd", 1000), "has 1000 bytes, not a multiple of 512");
+}
+
+TEST_F(DiskCommandTest, RefusesFaultsThatMakeNoSense) {
+  const std::string script = Path("script");
+  std::ofstream(script) << "# now and then\nwrite error=EFOO\n";
+  ExpectDiskRefused("type=null,size=1M,fault=" + script,
+                    "fault script '" + script + "', line 2: 'EFOO' is the name of no error");
+  ExpectDiskRefused("type=null,size=1M,fault=/nonexistent",
+                    "cannot read the fault script '/nonexistent': No such file or directory");
+  const std::string image = MakeDisk("image", kMiB);
+  ExpectDiskRefused("path=" + MakeDisk("disk", kMiB) + ",record=" + image,
+                    "record=" + image + " holds something that is no record");
 }
 
 TEST_F(DiskCommandTest, RefusesAFileThatAnotherOneWrites) {
@@ -183,6 +197,46 @@ TEST_F(DiskCommandTest, DoctorSaysWhetherThereIsIoUring) {
   }).join();
 }
 
+TEST_F(DiskCommandTest, DoctorSaysHowADiskIsSetUp) {
+  const std::string path = MakeDisk("disk", 16 * kMiB);
+  const ProcessResult result = RunProcess({RINGSIDE_COMMAND, "doctor", "--disk", path});
+  EXPECT_EQ(result.errors, "");
+  EXPECT_THAT(result.output, StartsWith("Disk " + path + "\n"));
+  EXPECT_THAT(result.output, HasSubstr("takes O_DIRECT"));
+  const ProcessResult json = RunProcess({RINGSIDE_COMMAND, "doctor", "--disk", path, "--json"});
+  EXPECT_EQ(json.status, result.status);
+  const auto document = nlohmann::json::parse(json.output);
+  EXPECT_EQ(document["disk"], path);
+  EXPECT_EQ(document["sound"], json.status == 0);
+}
+
+// The kernel forgets what is in /dev/shm, and says so.
+TEST_F(DiskCommandTest, DoctorsExitCodeSaysWhatIsUnsafe) {
+  const testing::TempFile file(kMiB, "/dev/shm");
+  const ProcessResult result = RunProcess({RINGSIDE_COMMAND, "doctor", "--disk", file.path()});
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.output, HasSubstr("LOSS  the file is in memory"));
+}
+
+TEST_F(DiskCommandTest, DoctorRefusesWhatItCannotLookAt) {
+  const auto refused = [](std::vector<std::string> words, const std::string& says) {
+    words.insert(words.begin(), {RINGSIDE_COMMAND, "doctor"});
+    const ProcessResult result = RunProcess(words);
+    EXPECT_EQ(result.status, 2) << says;
+    EXPECT_EQ(result.output, "");
+    EXPECT_THAT(result.errors, StartsWith("ringside: error: "));
+    EXPECT_THAT(result.errors, HasSubstr(says));
+    EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1);
+  };
+  refused({"--disk", "/nonexistent"},
+          "disk '/nonexistent': No such file or directory; name a file");
+  refused({"--disk", "/dev/null", "--iothread-cpu", "x"},
+          "--iothread-cpu 'x' is not a list, for example 0-2+5");
+  refused({"--disk", "/dev/null", "--memory-node", "0;1"}, "--memory-node '0;1' is not a list");
+  refused({"--disk", "/dev/null", "--memory-node", "1000"}, "memory-node 1000 does not exist");
+  refused({"--json"}, "are about a disk: give --disk PATH");
+}
+
 // ---- Statistics ----
 
 TEST_F(DiskCommandTest, CountsWhatTheGuestDid) {
@@ -262,7 +316,8 @@ TEST_F(DiskCommandTest, TracesEveryRequestInOrder) {
 TEST_F(DiskCommandTest, RefusesATraceThatCannotBe) {
   const std::string disk = "path=" + MakeDisk("disk", kMiB);
   ExpectRefused({"--trace-latency", Path("trace")},
-                "--trace-latency is about disks, and there is none: give a --disk");
+                "--trace-latency is about disks and networks, and there is none: give a --disk or "
+                "a --net");
   ExpectRefused({"--disk", disk, "--trace-latency", "/nonexistent/trace"},
                 "--trace-latency cannot write '/nonexistent/trace': No such file or directory");
   ExpectRefused({"--disk", disk, "--trace-latency", Path("disk")},

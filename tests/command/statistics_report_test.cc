@@ -54,6 +54,14 @@ TEST(StatisticsReportTest, TheConsoleTellsWhatBecameOfItsBytes) {
             nlohmann::json::parse(R"({"bytes_written":1,"bytes_waiting":2,"bytes_dropped":3})"));
 }
 
+TEST(StatisticsReportTest, TheTableTellsOfKeptRequestsWhereThereAreSome) {
+  MachineStatistics statistics = TwoThreads();
+  EXPECT_THAT(StatisticsTable(statistics), Not(HasSubstr("wait for")));
+  statistics.disks[0].queues[0].kept = 3;
+  EXPECT_THAT(StatisticsTable(statistics),
+              HasSubstr("    3 requests that failed wait for the machine to be resumed\n"));
+}
+
 TEST(StatisticsReportTest, TheJsonTellsThemToo) {
   const nlohmann::json json = nlohmann::json::parse(StatisticsJsonText(TwoThreads()));
   EXPECT_EQ(json["disks"][0]["queues"][0]["io_thread"], "b");

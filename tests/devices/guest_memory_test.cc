@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/mempolicy.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 namespace ringside {
@@ -140,6 +142,38 @@ TEST(GuestMemory, ReachesTheTopOfTheAddressSpace) {
   EXPECT_EQ(memory->At(UINT64_MAX, 2), nullptr);
   EXPECT_EQ(memory->At(base, kPage + 1), nullptr);
   EXPECT_EQ(memory->At(0, 1), nullptr);
+}
+
+// The policy of the mapping that holds `host`, and its nodes up to 63.
+std::pair<int, uint64_t> PolicyOf(std::byte* host) {
+  int mode = -1;
+  unsigned long nodes[16] = {};
+  EXPECT_EQ(syscall(SYS_get_mempolicy, &mode, nodes, sizeof nodes * 8, host, MPOL_F_ADDR), 0);
+  return {mode, nodes[0]};
+}
+
+TEST(GuestMemory, ComesFromTheNodesThatAreAskedFor) {
+  const std::vector<int> nodes = {0};
+  const auto memory = *GuestMemory::Create(std::vector{kLow, kHigh}, nodes);
+  for (const MemoryRegion& region : memory->regions()) {
+    EXPECT_EQ(PolicyOf(region.host), std::pair(static_cast<int>(MPOL_BIND), uint64_t{1}));
+    EXPECT_EQ(PolicyOf(region.host + region.size - 1),
+              std::pair(static_cast<int>(MPOL_BIND), uint64_t{1}));
+  }
+}
+
+TEST(GuestMemory, ComesFromAnywhereIfNobodyAsks) {
+  const auto memory = *GuestMemory::Create(std::vector{kLow});
+  EXPECT_EQ(PolicyOf(memory->regions()[0].host).first, MPOL_DEFAULT);
+}
+
+TEST(GuestMemory, ANodeThatTheKernelRefusesIsAnErrorThatSaysWhatToDo) {
+  const std::vector<int> nodes = {1000};
+  const auto memory = GuestMemory::Create(std::vector{kLow}, nodes);
+  ASSERT_FALSE(memory.ok());
+  EXPECT_NE(memory.status().message().find("memory-node 1000: "), absl::string_view::npos)
+      << memory.status();
+  EXPECT_NE(memory.status().message().find("Mems_allowed_list"), absl::string_view::npos);
 }
 
 TEST(GuestMemory, MoreThanThereIsIsAnErrorThatSaysWhatToDo) {

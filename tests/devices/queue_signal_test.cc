@@ -120,6 +120,23 @@ TEST(QueueSignalTest, IsRaisedAsSoonAsAFlushIsDone) {
   });
 }
 
+// What was held before may come to its end between the flush and its publication: at a look in a
+// turn in which the disk was done at once, or as the trace is switched.
+TEST(QueueSignalTest, WhatEndsAHoldLeavesTheHurryOfWhatIsNotShownYet) {
+  HeldQueue held;
+  held.On([&] {
+    ASSERT_TRUE(held.LearnToHold());
+    held.Ask(2);
+    held.signal().Hurry();
+    held.signal().Release();
+    EXPECT_TRUE(held.Interrupted());
+    held.Handle();
+    held.Complete(1);
+    EXPECT_TRUE(held.Interrupted());
+    EXPECT_EQ(held.raised(SignalReason::kHurry), 1u);
+  });
+}
+
 // Nobody looks at what is held any more, and the driver need not ask again.
 TEST(QueueSignalTest, IsRaisedIfTheDriverHasFoundSomeOnly) {
   HeldQueue held;

@@ -1,6 +1,8 @@
 // When an interrupt waits: the rules, without a thread or a clock.
 #include "devices/signal_policy.h"
 
+#include <cmath>
+#include <deque>
 #include <gtest/gtest.h>
 #include <random>
 #include <utility>
@@ -118,6 +120,80 @@ TEST(SignalPolicyTest, WhatIsForgottenIsNotWaitedFor) {
   EXPECT_FALSE(guest.policy().busy());
   EXPECT_FALSE(guest.policy().wants_time());
   EXPECT_FALSE(Holds(guest.policy().Look(64, guest.now_ns(), guest.now_ns() + 1)));
+}
+
+// A guest whose requests come when they come, every 20 us on average, and are answered 100 us
+// later. It is done with completions at once. How long one waited for its interrupt, on average.
+int64_t MeanWaitOfAnOpenLoop(int64_t for_ns) {
+  constexpr int64_t kServiceNs = 100'000;
+  std::mt19937 random(1);
+  SignalPolicy policy;
+  std::deque<int64_t> due_ns;  // of what is in flight
+  uint32_t owed = 0;
+  int64_t held_ns = 0;  // since when; 0: nothing is held
+  int64_t waited_ns = 0;
+  int64_t answers = 0;
+  for (int64_t now_ns = kStart; now_ns < kStart + for_ns; now_ns += kLooksNs) {
+    if (random() % 20 == 0) {
+      due_ns.push_back(now_ns + kServiceNs);
+      policy.Took(1, policy.wants_time() ? now_ns : SignalPolicy::kNoTime);
+    }
+    for (; !due_ns.empty() && due_ns.front() <= now_ns; due_ns.pop_front(), ++answers) ++owed;
+    if (owed == 0) continue;
+    const auto in_flight = static_cast<uint32_t>(due_ns.size());
+    const SignalReason reason = held_ns == 0 ? policy.Decide(in_flight, owed, now_ns)
+                                             : policy.Look(in_flight + owed, held_ns, now_ns);
+    if (Holds(reason)) {
+      if (held_ns == 0) held_ns = now_ns;
+      waited_ns += owed * kLooksNs;
+    } else {
+      held_ns = 0;
+      policy.Handed(std::exchange(owed, 0), now_ns);
+    }
+  }
+  return waited_ns / answers;
+}
+
+// It is never silent, however much it waits for, so that what it has at hand cannot be found out.
+TEST(SignalPolicyTest, AGuestThatAsksWhateverItHearsDoesNotWaitForItsSilence) {
+  const int64_t wait_ns = MeanWaitOfAnOpenLoop(2'000'000'000);
+  EXPECT_LE(wait_ns, 200'000);
+}
+
+// Of a guest whose loop is 3% slower while interrupts are held, and by chance a fifth slower or
+// faster every half millisecond: for which part of its rounds they are held.
+double PartThatIsHeld(uint32_t seed) {
+  constexpr uint32_t kDepth = 32;
+  constexpr int kRounds = 60'000;
+  std::mt19937 random(seed);
+  std::normal_distribution<double> scatter(0, 0.2);
+  SignalPolicy policy;
+  int64_t now_ns = kStart;
+  int64_t changes_ns = kStart;
+  double pace_ns = 0;
+  int held = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    if (now_ns >= changes_ns) {
+      pace_ns = 2'000 * std::exp(scatter(random));
+      changes_ns = now_ns + 500'000;
+    }
+    held += policy.holds() ? 1 : 0;
+    const auto each_ns = static_cast<int64_t>(policy.holds() ? pace_ns / 0.97 : pace_ns);
+    for (uint32_t i = 0; i < kDepth; ++i) {
+      now_ns += each_ns;
+      policy.Took(1, policy.wants_time() ? now_ns : SignalPolicy::kNoTime);
+    }
+    policy.Decide(1, kDepth - 1, now_ns);
+    policy.Handed(kDepth, now_ns);
+  }
+  return static_cast<double>(held) / kRounds;
+}
+
+TEST(SignalPolicyTest, RatesThatScatterAreNoReasonToWait) {
+  constexpr int kSeeds = 5;
+  double held = 0;
+  for (uint32_t seed = 1; seed <= kSeeds; ++seed) held += PartThatIsHeld(seed) / kSeeds;
+  EXPECT_LE(held, 0.48);
 }
 
 // Whatever is handed, taken and asked, and whatever the clock does short of running backwards.

@@ -178,5 +178,18 @@ TEST_F(VirtioBlkHeldTest, IsForgottenByAReset) {
       [&] { return forgotten; });
 }
 
+// As many more than fit as a guest likes. They are made by the test, which takes a thousandth of
+// the time.
+TEST_F(VirtioBlkHeldTest, OfAllRecordsTheNewestAreKept) {
+  constexpr size_t kKept = 65'536;
+  Reset();
+  device_->RecordSignals(0);
+  auto& records = const_cast<SignalRecords&>(*device_->signals(0));
+  for (size_t i = 0; i < 2 * kKept + 1; ++i) records.Add().index = static_cast<uint16_t>(i);
+  EXPECT_EQ(records.InOrder().size(), kKept);
+  EXPECT_EQ(records.overwritten(), kKept + 1);
+  static_assert(sizeof(SignalRecord) * kKept == kMiB);
+}
+
 }  // namespace
 }  // namespace ringside::testing

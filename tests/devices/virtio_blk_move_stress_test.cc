@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "file/file_device.h"
+#include "tests/support/block/failing_filter.h"
 #include "tests/support/count_of.h"
 #include "tests/support/devices/blk_workload.h"
 #include "tests/support/poll/waiters.h"
@@ -17,7 +18,7 @@ namespace {
 constexpr uint64_t kShare = 2048;  // sectors a queue
 constexpr uint16_t kQueues = 2;
 constexpr size_t kThreads = 3;
-#ifdef RINGSIDE_TSAN
+#if defined(RINGSIDE_TSAN) || defined(RINGSIDE_ASAN)
 constexpr int kDrivers = 30;  // one after the other; some 100 moves of each queue a driver
 #else
 constexpr int kDrivers = 100;
@@ -28,7 +29,9 @@ struct Setup {
   IoThread::Waiter waiter;
   Engine engine;
   bool event_idx;
-  bool holds = false;  // interrupts that were asked for
+  bool holds = false;    // interrupts that were asked for
+  bool fails = false;    // requests, which are kept until the next rest
+  bool limited = false;  // to changing rates
 };
 
 class MoveStressTest : public ::testing::TestWithParam<Setup> {
@@ -41,9 +44,15 @@ class MoveStressTest : public ::testing::TestWithParam<Setup> {
       threads_.push_back(
           *IoThread::Start("move", GetParam().waiter, GetParam().holds ? Holding(i) : Polling(i)));
     }
-    disk_ = *FileDevice::Create({.path = file_.path(), .aio = GetParam().engine}, Logger());
+    if (GetParam().fails) failing_->every = 50;
+    if (GetParam().limited) group_.Set({.iops_total = {.average = 40'000}});
+    disk_ = std::make_unique<FailingDevice>(
+        *FileDevice::Create({.path = file_.path(), .aio = GetParam().engine}, Logger()), failing_);
     device_ = std::make_unique<VirtioBlk>(*disk_, *memory_, std::vector{threads_[0].get()},
-                                          VirtioBlkConfig{.queues = kQueues});
+                                          VirtioBlkConfig{.queues = kQueues,
+                                                          .throttle = &throttle_,
+                                                          .rerror = ErrorAction::kStop,
+                                                          .werror = ErrorAction::kStop});
     MakeRigs();
     for (uint16_t i = 0; i < kQueues; ++i) {
       guests_.push_back(std::make_unique<BlkWorkload>(*rigs_[i], i * kShare, kShare, i));
@@ -112,11 +121,22 @@ class MoveStressTest : public ::testing::TestWithParam<Setup> {
     }
   }
 
-  // To rest and back, or called back on the way, as often as is wanted by then.
+  // Now a disk's own limit, now its group's, now none.
+  void Limit(const std::atomic<bool>& stop) {
+    std::mt19937 random(kQueues);
+    for (uint64_t average = 20'000; !stop; average = random() % 3 * 20'000) {
+      throttle_.Set({.iops_write = {.average = average}});
+      group_.Set({.iops_total = {.average = random() % 2 * 40'000}});
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+  }
+
+  // To rest and back, or called back on the way, as often as is wanted by then, and for requests
+  // that were kept.
   void Pause(const std::atomic<bool>& stop) {
     std::mt19937 random(kQueues);
     for (int pauses = 0; !stop;) {
-      if (pauses == wanted_) {
+      if (pauses >= wanted_ && device_->kept() == 0) {
         std::this_thread::yield();
         continue;
       }
@@ -143,9 +163,12 @@ class MoveStressTest : public ::testing::TestWithParam<Setup> {
   }
 
   const std::unique_ptr<GuestMemory> memory_ = MakeMemory(16 << 20);
+  ThrottleGroup group_{"g"};
+  DiskThrottle throttle_{&group_};
   TempFile file_{kQueues * kShare * 512};
   std::vector<std::unique_ptr<IoThread>> threads_;
-  std::unique_ptr<FileDevice> disk_;
+  const std::shared_ptr<Failing> failing_ = std::make_shared<Failing>();
+  std::unique_ptr<BlockDevice> disk_;
   std::vector<std::unique_ptr<QueueRig>> rigs_;
   RecordingVirtioEvents events_;
   std::unique_ptr<VirtioBlk> device_;
@@ -158,14 +181,19 @@ TEST_P(MoveStressTest, NothingIsLostAndNothingIsDoneTwice) {
   std::vector<std::thread> movers;
   for (uint16_t i = 0; i < kQueues; ++i) movers.emplace_back([&, i] { Move(i, stop); });
   movers.emplace_back([&] { Pause(stop); });
+  if (GetParam().limited) movers.emplace_back([&] { Limit(stop); });
   std::mt19937 random(1);
   uint64_t before_resets = 0;
-  for (int drivers = 0; drivers < kDrivers && !HasFailure(); ++drivers) {
+  // Whether holding pays is learned in some hundred requests, and by each driver anew.
+  const int drivers = GetParam().holds ? kDrivers / 10 : kDrivers;
+  const int most_requests = GetParam().holds ? 3'000 : 300;
+  for (int driver = 0; driver < drivers && !HasFailure(); ++driver) {
     wanted_ += static_cast<int>(random() % 200);
     Activate();
     std::vector<std::thread> guests;
     for (const auto& guest : guests_) {
-      guests.emplace_back([&guest, n = static_cast<int>(random() % 300)] { guest->Run(n); });
+      const auto requests = static_cast<int>(random() % most_requests);
+      guests.emplace_back([&guest, requests] { guest->Run(requests); });
     }
     for (std::thread& guest : guests) guest.join();
     for (const auto& guest : guests_) {
@@ -179,13 +207,16 @@ TEST_P(MoveStressTest, NothingIsLostAndNothingIsDoneTwice) {
   }
   stop = true;
   for (std::thread& mover : movers) mover.join();
-  uint64_t requests = 0;
+  uint64_t requests = 0, held = 0;
   for (uint16_t i = 0; i < kQueues; ++i) {
     EXPECT_TRUE(Content(i) == guests_[i]->shadow());
     EXPECT_EQ(device_->stats(i).errors.Get(), 0u);
     requests += device_->stats(i).requests();
-    EXPECT_EQ(device_->stats(i).signals.held.Get() > 0, GetParam().holds);
+    held += device_->stats(i).signals.held.Get();
+    EXPECT_EQ(device_->stats(i).throttle.waited.Get() > 0, GetParam().limited);
   }
+  EXPECT_EQ(held > 0, GetParam().holds);
+  EXPECT_EQ(failing_->failed > 0, GetParam().fails);
   // What a queue has counted the disk has done, once, but for what a reset has recalled.
   uint64_t given = 0;
   const std::vector<BlockCounter> counters = disk_->Statistics().counters;
@@ -199,13 +230,16 @@ TEST_P(MoveStressTest, NothingIsLostAndNothingIsDoneTwice) {
 
 INSTANTIATE_TEST_SUITE_P(
     , MoveStressTest,
-    ::testing::Values(Setup{"ThreadsFlags", IoThread::Waiter::kEpoll, Engine::kThreads, false},
-                      Setup{"ThreadsEventIdx", IoThread::Waiter::kEpoll, Engine::kThreads, true},
-                      Setup{"NativeEventIdx", IoThread::Waiter::kEpoll, Engine::kNative, true},
-                      Setup{"ThreadsHeld", IoThread::Waiter::kEpoll, Engine::kThreads, true, true},
-                      Setup{"UringHeld", IoThread::Waiter::kUring, Engine::kIoUring, true, true},
-                      Setup{"UringFlags", IoThread::Waiter::kUring, Engine::kIoUring, false},
-                      Setup{"UringEventIdx", IoThread::Waiter::kUring, Engine::kIoUring, true}),
+    ::testing::Values(
+        Setup{"ThreadsFlags", IoThread::Waiter::kEpoll, Engine::kThreads, false},
+        Setup{"ThreadsEventIdx", IoThread::Waiter::kEpoll, Engine::kThreads, true},
+        Setup{"NativeEventIdx", IoThread::Waiter::kEpoll, Engine::kNative, true},
+        Setup{"ThreadsHeld", IoThread::Waiter::kEpoll, Engine::kThreads, true, true},
+        Setup{"UringHeld", IoThread::Waiter::kUring, Engine::kIoUring, true, true},
+        Setup{"ThreadsFail", IoThread::Waiter::kEpoll, Engine::kThreads, true, false, true},
+        Setup{"UringLimited", IoThread::Waiter::kUring, Engine::kIoUring, true, false, false, true},
+        Setup{"UringFlags", IoThread::Waiter::kUring, Engine::kIoUring, false},
+        Setup{"UringEventIdx", IoThread::Waiter::kUring, Engine::kIoUring, true}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

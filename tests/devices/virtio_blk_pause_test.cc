@@ -4,24 +4,7 @@
 namespace ringside::testing {
 namespace {
 
-class VirtioBlkPauseTest : public VirtioBlkMoveFixture {
- protected:
-  void BeginPause() {
-    rests_ = std::make_unique<BoundedEvent>();
-    device_->Pause(rest_);
-  }
-  void Pause() {
-    BeginPause();
-    rests_->WaitOrAbort();
-  }
-  bool rests() const { return rests_->HasBeenNotified(); }
-
- private:
-  void Notify() { rests_->Notify(); }
-
-  std::unique_ptr<BoundedEvent> rests_;
-  TaskTo<VirtioBlkPauseTest, &VirtioBlkPauseTest::Notify> rest_{*this};
-};
+class VirtioBlkPauseTest : public VirtioBlkMoveFixture {};
 
 TEST_F(VirtioBlkPauseTest, NothingIsTakenUntilItGoesOn) {
   for (const bool event_idx : {false, true}) {
@@ -47,8 +30,8 @@ TEST_F(VirtioBlkPauseTest, NothingIsTakenUntilItGoesOn) {
   }
 }
 
-// The driver will not kick again, and the eventfd, as that of a device made anew, tells of no kick: a
-// watch that begins would find one that was written to before.
+// The driver will not kick again, and the eventfd, as that of a device made anew, tells of no kick:
+// a watch that begins would find one that was written to before.
 TEST_F(VirtioBlkPauseTest, AnEntryWhoseKickIsGoneIsFound) {
   Start({});
   Pause();

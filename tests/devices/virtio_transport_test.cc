@@ -2,8 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "tests/support/devices/virtio_transport_fixture.h"
+#include "tests/support/races.h"
 
 namespace ringside {
 namespace {
@@ -362,6 +364,37 @@ TEST_F(VirtioTransportTest, AConfigurationThatChangesByItselfHasANewGeneration) 
   EXPECT_EQ(transport_->config_generation(), generation + 2);
   EXPECT_EQ(events_[0]->Clear(), 1u);
   EXPECT_EQ(transport_->TakeIsr(), Transport::kIsrConfig);
+}
+
+// Read as drivers read what is longer than an access: again until the generation has not changed.
+// It has 8 bits (section 4.1.4.3), so what 256 changes went by tells nothing.
+TEST_F(VirtioTransportTest, WhatIsReadUnderOneGenerationBelongsTogether) {
+  std::atomic<bool> over{false};
+  std::atomic<int> changes{0};
+  std::thread changer([&] {
+    for (int i = 0; i < testing::kRaces; ++i) {
+      transport_->ChangeConfig([&] {
+        device_.config.fill(static_cast<std::byte>(i));
+        testing::Delay(200);  // before the next generation
+      });
+      ++changes;
+    }
+    over = true;
+  });
+  int read = 0, torn = 0;
+  while (!over || read == 0) {
+    const int changes_before = changes;
+    const uint8_t generation = transport_->config_generation();
+    std::byte low[4], high[4];
+    transport_->ReadConfig(0, low);
+    transport_->ReadConfig(4, high);
+    if (transport_->config_generation() != generation) continue;
+    if (changes - changes_before > 250) continue;
+    ++read;
+    if (low[0] != high[0]) ++torn;
+  }
+  changer.join();
+  EXPECT_EQ(torn, 0) << "of " << read;
 }
 
 // The log is the host's: a driver that breaks its device and resets it for ever fills it no

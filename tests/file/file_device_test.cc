@@ -297,6 +297,25 @@ class LoopDevice {
   bool attached_ = false;
 };
 
+TEST(FileDeviceTest, ABlockDeviceIsLookedAtAgain) {
+  TempFile file(1 << 20);
+  const LoopDevice loop(file, 512);
+  if (!loop.attached()) GTEST_SKIP() << "no loop devices here";
+  testing::FileDisk disk({.path = loop.path()}, IoThread::Waiter::kEpoll);
+  ASSERT_TRUE(disk.status().ok()) << disk.status();
+  struct stat node = {};
+  ASSERT_EQ(stat(loop.path().c_str(), &node), 0);
+  EXPECT_EQ(disk.device().info().host_device, node.st_rdev);
+  EXPECT_THAT(disk.device().Resize(2 << 20), IsBadInput("block device", "lvextend"));
+  file.Resize(2 << 20);
+  const UniqueFd opened(open(loop.path().c_str(), O_RDONLY | O_CLOEXEC));
+  ASSERT_EQ(ioctl(opened.get(), LOOP_SET_CAPACITY, 0), 0);
+  EXPECT_TRUE(disk.device().Resize(std::nullopt).ok());
+  EXPECT_EQ(disk.device().info().size, 2u << 20);
+  testing::TestRequest beyond(BlockOp::kRead, 1 << 20, {4096});
+  EXPECT_EQ(disk.Run(beyond), 0);
+}
+
 TEST(FileDeviceTest, BlockDevicesOfBothSectorSizes) {
   for (const uint32_t sector : {512U, 4096U}) {
     TempFile file(1 << 20);

@@ -22,12 +22,12 @@ void Check(bool holds, const char* promise) {
 }
 
 // One file for all inputs: making one each time would cost more than what is tested.
-ImageFile MakeFile(const uint8_t* data, size_t size) {
+BootFile MakeFile(const uint8_t* data, size_t size) {
   static const int shared = memfd_create("fuzz-input", MFD_CLOEXEC);
   Check(ftruncate(shared, 0) == 0, "the input file can be emptied");
   Check(pwrite(shared, data, size, 0) == static_cast<ssize_t>(size),
         "the input file can be filled");
-  absl::StatusOr<ImageFile> file = ImageFile::FromFd("kernel", "fuzz", UniqueFd(dup(shared)));
+  absl::StatusOr<BootFile> file = BootFile::FromFd("kernel", "fuzz", UniqueFd(dup(shared)));
   Check(file.ok(), "the input file is an image file");
   return *std::move(file);
 }
@@ -47,7 +47,7 @@ bool InSegments(const KernelImage& image, uint64_t address) {
   return false;
 }
 
-void CheckImage(const KernelImage& image, const ImageFile& file) {
+void CheckImage(const KernelImage& image, const BootFile& file) {
   Check(!image.segments.empty(), "there is a segment");
   uint64_t end_of_last = kHighMemoryStart;
   for (const KernelSegment& segment : image.segments) {
@@ -70,7 +70,7 @@ void CheckImage(const KernelImage& image, const ImageFile& file) {
   }
 }
 
-void Load(const ImageFile& kernel, const KernelImage& image, BootProtocol protocol) {
+void Load(const BootFile& kernel, const KernelImage& image, BootProtocol protocol) {
   static const std::unique_ptr<GuestMemory> memory = MakeMemory(kMemorySize);
   static const std::string command_line = "console=ttyS0";
   const BootRequest request = {.kernel = kernel,
@@ -91,7 +91,7 @@ void Load(const ImageFile& kernel, const KernelImage& image, BootProtocol protoc
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace ringside;
   if (size == 0) return 0;  // refused before it is parsed
-  const ImageFile file = MakeFile(data, size);
+  const BootFile file = MakeFile(data, size);
   const absl::StatusOr<KernelImage> image = ParseKernelImage(file);
   if (!image.ok()) {
     CheckError(image.status());

@@ -15,6 +15,7 @@
 
 #include "virtio_transport.h"
 #include "virtqueue.h"
+#include "wait.h"
 
 namespace guest {
 
@@ -63,8 +64,6 @@ struct BlkRequest {
   size_t data_count = 0;
   std::array<Buffer, kMaxData> data = {};
 };
-
-enum class Wait { kPolled, kInterrupt };
 
 struct BlkOptions {
   bool event_idx = true;

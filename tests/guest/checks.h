@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "boot_info.h"
+#include "command_line.h"
 
 namespace guest {
 
@@ -51,8 +52,14 @@ void CheckAssigned();
 // entropy_checks.cc
 void CheckEntropy();
 
+// net_checks.cc
+void CheckNetworks(const CommandLine& command_line, uint64_t pairs);
+
 // hostile_checks.cc
 void CheckHostile(std::string_view name);
+
+// hostile_net_checks.cc
+void CheckHostileNet(const CommandLine& command_line, std::string_view name);
 
 }  // namespace guest
 

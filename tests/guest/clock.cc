@@ -66,12 +66,4 @@ uint64_t TicksPerMs() {
   return ticks_per_ms;
 }
 
-uint64_t TicksToNs(uint64_t ticks) {
-  return ticks / ticks_per_ms * kNsPerMs + ticks % ticks_per_ms * kNsPerMs / ticks_per_ms;
-}
-
-uint64_t NsToTicks(uint64_t ns) {
-  return ns / kNsPerMs * ticks_per_ms + ns % kNsPerMs * ticks_per_ms / kNsPerMs;
-}
-
 }  // namespace guest

@@ -16,8 +16,14 @@ bool InitClock();
 uint64_t TicksPerMs();
 
 // Of spans up to hours, rounded down.
-uint64_t TicksToNs(uint64_t ticks);
-uint64_t NsToTicks(uint64_t ns);
+inline uint64_t TicksToNs(uint64_t ticks) {
+  constexpr uint64_t kNsPerMs = 1'000'000;
+  return ticks / TicksPerMs() * kNsPerMs + ticks % TicksPerMs() * kNsPerMs / TicksPerMs();
+}
+inline uint64_t NsToTicks(uint64_t ns) {
+  constexpr uint64_t kNsPerMs = 1'000'000;
+  return ns / kNsPerMs * TicksPerMs() + ns % kNsPerMs * TicksPerMs() / kNsPerMs;
+}
 
 }  // namespace guest
 

@@ -17,13 +17,12 @@ constinit VirtioPci entropy;
 constinit Virtqueue requests;
 
 bool FindEntropy() {
-  InitMessages();
   if (InitPci() == ConfigAccess::kNone) return false;
   for (int device = 0; device < kPciDevices; ++device) {
     const PciFunction function(device);
     if (function.IsPresent() && function.Read<uint16_t>(pci_register::kVendor) == kVirtioVendor &&
         function.Read<uint16_t>(pci_register::kDevice) == kVirtioEntropyDevice) {
-      return entropy.Open(function, kMessageSlots - VirtioPci::kSlots);  // else an eighth disk's
+      return entropy.Open(function);
     }
   }
   return false;

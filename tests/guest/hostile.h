@@ -65,6 +65,10 @@ std::span<const Behaviour> RegisterBehaviours();
 std::span<const Behaviour> BarBehaviours();
 std::span<const Behaviour> InterruptBehaviours();
 
+// Says how a behaviour ended. `ok`: no rule was broken, and all devices still serve; else what was
+// wrong has been said. Returns it.
+bool SayHarmless(std::string_view behaviour, bool ok);
+
 // ---- What behaviours are made of ----
 
 // Memory for one disk's hostile requests.
@@ -83,6 +87,8 @@ enum class Outcome { kNothing, kNeedsReset, kAnswered };
 std::string_view Name(Outcome outcome);
 // Waits, with a limit, until the device wants a reset or has used an entry since `used_index`.
 Outcome AwaitOutcome(VirtioBlk& disk, uint16_t used_index);
+
+Outcome AwaitOutcome(const VirtioTransport& transport, const Virtqueue& queue, uint16_t used_index);
 
 // Makes the next available entry `head` and kicks, whether or not a kick is wanted.
 void Offer(VirtioBlk& disk, uint16_t head);

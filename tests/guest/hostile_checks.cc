@@ -54,15 +54,19 @@ bool ServeInEveryWay(HostileTarget& target) {
 bool Run(const Behaviour& behaviour, HostileTarget target) {
   if (!target.disk().Start({})) return false;
   const bool ok = behaviour.run(target) & target.ServeOther();
-  if (!ServeInEveryWay(target) || !target.ServeOther() || !ok) {
-    Say("FAIL hostile: expected ", behaviour.name, " to do no harm got the above");
-    return false;
-  }
-  Say("hostile ", behaviour.name, " ok");
-  return true;
+  return SayHarmless(behaviour.name, ServeInEveryWay(target) && target.ServeOther() && ok);
 }
 
 }  // namespace
+
+bool SayHarmless(std::string_view behaviour, bool ok) {
+  if (ok) {
+    Say("hostile ", behaviour, " ok");
+  } else {
+    Say("FAIL hostile: expected ", behaviour, " to do no harm got the above");
+  }
+  return ok;
+}
 
 bool HostileTarget::Learn() {
   return LearnFirstPage(disk_) && (other_ == nullptr || LearnFirstPage(*other_));
@@ -98,9 +102,14 @@ const HostileMemory& Memory() {
 }
 
 Outcome AwaitOutcome(VirtioBlk& disk, uint16_t used_index) {
-  const auto answered = [&] { return disk.queue().used_index() != used_index; };
-  SpinUntil([&] { return answered() || disk.pci().NeedsReset(); });
-  if (disk.pci().NeedsReset()) return Outcome::kNeedsReset;
+  return AwaitOutcome(disk.transport(), disk.queue(), used_index);
+}
+
+Outcome AwaitOutcome(const VirtioTransport& transport, const Virtqueue& queue,
+                     uint16_t used_index) {
+  const auto answered = [&] { return queue.used_index() != used_index; };
+  SpinUntil([&] { return answered() || transport.NeedsReset(); });
+  if (transport.NeedsReset()) return Outcome::kNeedsReset;
   return answered() ? Outcome::kAnswered : Outcome::kNothing;
 }
 

@@ -5,24 +5,12 @@
 #include <algorithm>
 #include <array>
 
-#include "console.h"
+#include "word_reader.h"
 
 namespace guest {
 namespace {
 
 constexpr size_t kMaxJobs = 32;
-constexpr uint64_t kNsPerUs = 1000;
-constexpr uint64_t kNsPerMs = 1'000'000;
-
-struct Unit {
-  std::string_view name;
-  uint64_t factor;
-};
-constexpr std::array kSizeUnits = {Unit{"", 1}, Unit{"k", 1 << 10}, Unit{"M", 1 << 20},
-                                   Unit{"G", 1 << 30}};
-constexpr std::array kTimeUnits = {Unit{"us", kNsPerUs}, Unit{"ms", kNsPerMs},
-                                   Unit{"s", 1000 * kNsPerMs}};
-constexpr std::array kNoUnit = {Unit{"", 1}};
 
 struct Pattern {
   std::string_view name;
@@ -36,56 +24,7 @@ constexpr std::array kPatterns = {
     Pattern{"write", false, false, 0},     Pattern{"rw", false, true, 0},
 };
 
-// Reads words into a job, and remembers whether all could be used.
-class Reader {
- public:
-  explicit Reader(const CommandLine& words) : words_(words) {}
-
-  // A number with a unit, from `least` to `most`.
-  uint64_t Number(std::string_view key, std::string_view otherwise, std::span<const Unit> units,
-                  uint64_t least, uint64_t most) {
-    return Parse(key, words_.Get(key, otherwise), units, least, most);
-  }
-
-  uint64_t Parse(std::string_view key, std::string_view text, std::span<const Unit> units,
-                 uint64_t least, uint64_t most) {
-    uint64_t number = 0;
-    std::string_view unit = text;
-    while (!unit.empty() && unit[0] >= '0' && unit[0] <= '9' && number < most) {
-      number = number * 10 + static_cast<uint64_t>(unit[0] - '0');
-      unit.remove_prefix(1);
-    }
-    for (const Unit& known : units) {
-      if (unit != known.name || unit.size() == text.size()) continue;
-      number *= known.factor;
-      if (number >= least && number <= most) return number;
-    }
-    Refuse(key, text);
-    return least;
-  }
-
-  // The index of the word's value among `choices`.
-  size_t Choice(std::string_view key, std::span<const std::string_view> choices) {
-    const std::string_view text = words_.Get(key, choices[0]);
-    for (size_t i = 0; i < choices.size(); ++i) {
-      if (choices[i] == text) return i;
-    }
-    Refuse(key, text);
-    return 0;
-  }
-
-  void Refuse(std::string_view key, std::string_view text) {
-    Say("FAIL ", key, ": expected a value that job.h knows got \"", text, "\"");
-    ok_ = false;
-  }
-  bool ok() const { return ok_; }
-
- private:
-  const CommandLine& words_;
-  bool ok_ = true;
-};
-
-void ReadPattern(Reader& reader, const CommandLine& words, Job& job) {
+void ReadPattern(WordReader& reader, const CommandLine& words, Job& job) {
   job.rw = words.Get("rw");
   for (const Pattern& pattern : kPatterns) {
     if (pattern.name != job.rw) continue;
@@ -97,7 +36,7 @@ void ReadPattern(Reader& reader, const CommandLine& words, Job& job) {
   reader.Refuse("rw", job.rw);
 }
 
-void ReadThinking(Reader& reader, const CommandLine& words, Job& job) {
+void ReadThinking(WordReader& reader, const CommandLine& words, Job& job) {
   constexpr uint64_t kMaxThinkNs = 1000 * kNsPerMs;
   constexpr std::array<std::string_view, 2> kSwitch = {"0", "1"};
   job.serial = !words.Get("think-serial").empty();
@@ -111,7 +50,7 @@ void ReadThinking(Reader& reader, const CommandLine& words, Job& job) {
   }
 }
 
-Job ReadJob(Reader& reader, const CommandLine& words) {
+Job ReadJob(WordReader& reader, const CommandLine& words) {
   constexpr uint64_t kMaxNs = 3'600'000 * kNsPerMs;
   constexpr std::array<std::string_view, 2> kWaits = {"poll", "irq"};
   constexpr std::array<std::string_view, 2> kSwitch = {"0", "1"};
@@ -133,21 +72,13 @@ Job ReadJob(Reader& reader, const CommandLine& words) {
   return job;
 }
 
-// The next item of a list with commas, taken off its front.
-std::string_view PopItem(std::string_view& list) {
-  const size_t comma = std::min(list.find(','), list.size());
-  const std::string_view item(list.data(), comma);
-  list.remove_prefix(std::min(comma + 1, list.size()));
-  return item;
-}
-
 std::array<Job, kMaxJobs> jobs;
 
 }  // namespace
 
 std::span<const Job> ReadJobs(const CommandLine& command_line) {
   if (command_line.Get("rw").empty()) return {};
-  Reader reader(command_line);
+  WordReader reader(command_line);
   Job job = ReadJob(reader, command_line);
   size_t count = 0;
   for (std::string_view rates = command_line.Get("rate", "0"); !rates.empty();) {

@@ -15,7 +15,7 @@
 //               first sectors of those that can be written
 //   queue-check=N  the pattern of seed=N through each of N queues of every disk, queue i on
 //               processor i if smp= has started that
-//   transport=HOW  pci or mmio: keeps from looking for disks on the other
+//   transport=HOW  pci or mmio: keeps from looking for devices on the other
 //   virtio_mmio.device=SIZE@ADDRESS:IRQ  as VMMs append it for each virtio-mmio device
 //   verify-disk=N  checks that the pattern of seed N is on every disk
 //   disk-errors=N  N reads of each disk, one after the other, are all answered with an error
@@ -23,10 +23,14 @@
 //               disk until it is full; "durable K" says that all up to K are acknowledged
 //   check-records=1  counts the whole records there; those from 0 to durable=K must be
 //   entropy=1   takes random bytes from the virtio entropy device, and leaves that in use
+//   net-check=N echoes through each of N pairs of queues of every network, every byte checked;
+//               its control queue; net-own= and net-host= are the addresses (net_job.h)
 //   assigned=1  uses the PCI device of tests/support/vfio/fake_pci_device.h, given to it whole
 //   hostile=NAME  breaks the rules on the first disk, one on PCI (hostile_checks.cc), then uses it
 //               as it should; NAME may be "all"
+//   hostile-net=NAME  the same on the first network, on either transport (hostile_net.h)
 //   rw=HOW      measures the first disk; the other words are in job.h
+//   net=HOW     measures the first network; the other words are in net_job.h
 //   end=HOW     poweroff (default), reset, triple, internal, halt, spin, qemu
 //
 // boot.S gets here from either entry point, in 64-bit mode at CPL 3 on the bootstrap processor.
@@ -36,11 +40,12 @@
 #include "checks.h"
 #include "command_line.h"
 #include "console.h"
-#include "disks.h"
 #include "end.h"
 #include "interrupts.h"
 #include "machine.h"
 #include "measure.h"
+#include "measure_net.h"
+#include "virtio_search.h"
 
 namespace guest {
 namespace {
@@ -81,10 +86,15 @@ void RunChecks(const CommandLine& command_line) {
     const bool required = !command_line.Get("durable").empty();
     CheckRecords(seed, required ? command_line.GetNumber("durable", 0) + 1 : 0);
   }
+  const uint64_t pairs = command_line.GetNumber("net-check", 0);
+  if (pairs > 0) CheckNetworks(command_line, pairs);
   if (command_line.IsOn("assigned")) CheckAssigned();
   const std::string_view hostile = command_line.Get("hostile");
   if (!hostile.empty()) CheckHostile(hostile);
+  const std::string_view hostile_net = command_line.Get("hostile-net");
+  if (!hostile_net.empty()) CheckHostileNet(command_line, hostile_net);
   Measure(command_line);
+  MeasureNet(command_line);
   if (command_line.IsOn("button")) AwaitButton();
 }
 
@@ -99,7 +109,7 @@ extern "C" [[noreturn]] void GuestMain(uint64_t structure, BootProtocol protocol
   const CommandLine command_line(boot_info.command_line());
   SayWhatWasGiven(protocol);
   ChooseEnd(command_line.Get("end", "poweroff"));
-  ChooseDisks(command_line);
+  ChooseTransports(command_line);
   RunChecks(command_line);
   End();
 }

@@ -11,6 +11,7 @@
 #include "console.h"
 #include "disks.h"
 #include "job.h"
+#include "json_line.h"
 #include "machine.h"
 #include "measured_queue.h"
 #include "processors.h"
@@ -20,76 +21,6 @@ namespace guest {
 namespace {
 
 constexpr uint64_t kVerifiedSize = 64 << 20;  // unless the command line says more
-
-// A line of JSON on the console.
-class JsonLine {
- public:
-  JsonLine() { Print('{'); }
-  void End() { Print("}\n"); }
-
-  void Add(std::string_view name, uint64_t value) {
-    Name(name);
-    Print(Decimal{value});
-  }
-  void Add(std::string_view name, std::string_view text) {
-    Name(name);
-    Print('"');
-    Print(text);
-    Print('"');
-  }
-  // What is added until Close is within it.
-  void Open(std::string_view name, char bracket) {
-    Name(name);
-    Print(bracket);
-    first_ = true;
-  }
-  void Close(char bracket) {
-    Print(bracket);
-    first_ = false;
-  }
-  void AddPair(uint64_t a, uint64_t b) {
-    if (!first_) Print(',');
-    first_ = false;
-    Print('[');
-    Print(Decimal{a});
-    Print(',');
-    Print(Decimal{b});
-    Print(']');
-  }
-
- private:
-  void Name(std::string_view name) {
-    if (!first_) Print(',');
-    first_ = false;
-    Print('"');
-    Print(name);
-    Print("\":");
-  }
-
-  bool first_ = true;
-};
-
-void PrintLatency(JsonLine& line, const Histogram& latency) {
-  line.Open("latency_ns", '{');
-  line.Add("min", TicksToNs(latency.min()));
-  line.Add("mean", TicksToNs(latency.mean()));
-  line.Add("p50", TicksToNs(latency.Quantile(50, 100)));
-  line.Add("p90", TicksToNs(latency.Quantile(90, 100)));
-  line.Add("p99", TicksToNs(latency.Quantile(99, 100)));
-  line.Add("p999", TicksToNs(latency.Quantile(999, 1000)));
-  line.Add("p9999", TicksToNs(latency.Quantile(9999, 10000)));
-  line.Add("max", TicksToNs(latency.max()));
-  line.Close('}');
-}
-
-void PrintHistogram(JsonLine& line, const Histogram& latency) {
-  line.Open("histogram", '[');
-  for (size_t i = 0; i < Histogram::kBuckets; ++i) {
-    if (latency.count(i) == 0) continue;
-    line.AddPair(TicksToNs(Histogram::Lower(i)), latency.count(i));
-  }
-  line.Close(']');
-}
 
 void PrintJob(JsonLine& line, uint64_t number, const Job& job, std::string_view transport) {
   line.Add("job", number);

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "apic.h"
+#include "console.h"
+#include "end.h"
 #include "interrupts.h"
 #include "machine.h"
 
@@ -49,8 +51,22 @@ void SetHandlers(std::integer_sequence<int, kSlots...>) {
 }  // namespace
 
 void InitMessages() {
+  static bool done = false;
+  if (done) return;
+  done = true;
   SetHandlers(std::make_integer_sequence<int, kMessageSlots>());
   EnableLocalApic();
+}
+
+int TakeMessageSlots(int count) {
+  static int next = 0;
+  if (next + count >= kMessageSlots) {
+    Expect("messages: slots left", static_cast<uint64_t>(count),
+           static_cast<uint64_t>(kMessageSlots - 1 - next));
+    End();
+  }
+  next += count;
+  return next - count;
 }
 
 const volatile uint32_t& MessageCounter(int slot) {

@@ -12,11 +12,14 @@
 
 namespace guest {
 
-constexpr int kMessageSlots = 144;
+constexpr int kMessageSlots = 168;
 constexpr uint8_t kFirstMessageVector = 0x50;
 
-// Installs the handlers and switches the local APIC on.
+// Installs the handlers and switches the local APIC on; only the first call does anything.
 void InitMessages();
+// The first of `count` slots that nobody else has; ends the guest with a FAIL line if there are
+// none left. The last one of all, kMessageSlots - 1, is never given.
+int TakeMessageSlots(int count);
 // How many messages have come in on this slot. One processor at a time may be sent them.
 const volatile uint32_t& MessageCounter(int slot);
 inline uint32_t MessageCount(int slot) {

@@ -12,7 +12,7 @@ namespace guest {
 bool VirtioBlk::Open(const PciFunction& function, int index) {
   index_ = index;
   transport_ = &pci_;
-  return pci_.Open(function, VirtioPci::kSlots * index);
+  return pci_.Open(function);
 }
 
 bool VirtioBlk::Open(const MmioDevice& device, int index) {

@@ -15,7 +15,6 @@ namespace {
 
 constexpr uint32_t kMagicValue = 0x74726976;  // "virt"
 constexpr uint32_t kModern = 2;
-constexpr uint32_t kBlockDevice = 2;
 
 constexpr uint8_t kIoApicPins = 24;
 
@@ -68,12 +67,13 @@ bool MmioDevice::Parse(std::string_view word) {
          ParseNumber(irq, 10, pin) && pin < kIoApicPins;
 }
 
-bool MmioDevice::IsBlock() const {
-  return Load<uint32_t>(address + mmio_register::kMagic) == kMagicValue &&
-         Load<uint32_t>(address + mmio_register::kDeviceId) == kBlockDevice;
+uint32_t MmioDevice::Id() const {
+  if (Load<uint32_t>(address + mmio_register::kMagic) != kMagicValue) return 0;
+  return Load<uint32_t>(address + mmio_register::kDeviceId);
 }
 
 bool VirtioMmio::Open(const MmioDevice& device) {
+  EnableLocalApic();
   device_ = device;
   // QEMU's are legacy ones without -global virtio-mmio.force-legacy=false.
   if (!Expect("virtio-mmio: version", kModern, Get(mmio_register::kVersion))) return false;

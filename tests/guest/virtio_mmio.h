@@ -44,8 +44,8 @@ struct MmioDevice {
 
   // From SIZE@ADDRESS:IRQ; false if that is not what it is, or is where the guest cannot reach.
   bool Parse(std::string_view word);
-  // Whether a virtio-blk device is there. A window may be empty or hold any other device.
-  bool IsBlock() const;
+  // The virtio device that is there (section 5), 0 if there is none.
+  uint32_t Id() const;
 };
 
 class VirtioMmio final : public VirtioTransport {

@@ -2,6 +2,8 @@
 
 #include "virtio_pci.h"
 
+#include <algorithm>
+
 #include "console.h"
 
 namespace guest {
@@ -50,15 +52,16 @@ void VirtioPci::FindAddresses() {
   msix_.FindTable();
 }
 
-bool VirtioPci::Open(const PciFunction& function, int first_slot) {
+bool VirtioPci::Open(const PciFunction& function) {
+  InitMessages();
   function_ = function;
-  first_slot_ = first_slot;
   ReadCapabilities();
   for (const Structure* structure : {&common_, &notify_, &isr_, &device_}) {
     if (structure->length == 0) return Expect("virtio: all four structures", 1, 0);
     function_.PlaceBar(structure->bar);
   }
   if (!msix_.Open(function_)) return Expect("virtio: MSI-X capability", 1, 0);
+  first_slot_ = TakeMessageSlots(std::min<int>(msix_.size(), kMaxMessages));
   FindAddresses();
   function_.SetCommand(pci_command::kMemory | pci_command::kBusMaster |
                        pci_command::kInterruptDisable);

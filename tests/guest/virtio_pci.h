@@ -17,9 +17,8 @@
 namespace guest {
 
 constexpr uint16_t kVirtioVendor = 0x1af4;
-constexpr uint16_t kVirtioBlockDevice = 0x1042;
-// A transitional device, which has the structures of a modern one as well (section 4.1.2.1).
-constexpr uint16_t kVirtioBlockDeviceTransitional = 0x1001;
+// PCI device IDs of modern devices follow from those of VIRTIO (section 4.1.2).
+constexpr uint16_t kVirtioModernDevices = 0x1040;
 
 // Offsets in the common configuration, section 4.1.4.3.
 namespace common_config {
@@ -46,8 +45,8 @@ constexpr uint16_t kNoVector = 0xffff;
 
 class VirtioPci final : public VirtioTransport {
  public:
-  // Message slots a device takes (msix.h): one for configuration changes, one for each queue.
-  static constexpr int kSlots = 1 + kMaxQueues;
+  // Messages (msix.h): one for configuration changes, one for each queue.
+  static constexpr int kMaxMessages = 1 + kMaxQueues;
   static constexpr uint16_t kConfigEntry = 0;
   static constexpr uint16_t QueueEntry(uint16_t queue) { return static_cast<uint16_t>(1 + queue); }
   int QueueSlot(uint16_t queue) const { return first_slot_ + QueueEntry(queue); }
@@ -60,9 +59,9 @@ class VirtioPci final : public VirtioTransport {
     uint64_t address = 0;
   };
 
-  // Finds the structures, places their BARs, and switches memory decode and bus mastering on.
-  // Prints a FAIL line and returns false if something needed is not there.
-  bool Open(const PciFunction& function, int first_slot);
+  // Finds the structures, places their BARs, switches memory decode and bus mastering on, and takes
+  // slots for its messages. Prints a FAIL line and returns false if something needed is not there.
+  bool Open(const PciFunction& function);
   // Finds the structures' addresses again after a BAR has moved.
   void FindAddresses();
 

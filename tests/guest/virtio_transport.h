@@ -51,7 +51,7 @@ struct NotifyRegister {
 
 class VirtioTransport {
  public:
-  static constexpr uint16_t kMaxQueues = 16;
+  static constexpr uint16_t kMaxQueues = 17;  // eight pairs of a network and its control queue
 
   // As the word transport= calls it.
   virtual std::string_view name() const = 0;

@@ -11,10 +11,12 @@ shift 2
 . "$(dirname "$0")/common.sh"
 
 # ask NAME COMMAND: the guest's shell is to print "NAME=" and what COMMAND prints. A question at a
-# time: the echo of one that is typed ahead would stand in the middle of an answer.
+# time: the echo of one that is typed ahead would stand in the middle of an answer. A guest that has not
+# answered one is asked no other.
 ask() {
+    [ $hung = no ] || return
     type_line "echo \"$1=\$($2)\""
-    wait_for_value "$1" 20 || fail "the shell does not answer: $1"
+    wait_for_value "$1" 20 || { fail "the shell does not answer: $1"; hung=yes; }
 }
 
 run_guest() {
@@ -25,7 +27,8 @@ run_guest() {
         ask clock 'cat /sys/devices/system/clocksource/clocksource0/current_clocksource'
         ask serial_interrupts "awk '/ttyS0/ {print \$2 + \$3}' /proc/interrupts"
         ask warnings "dmesg -r | grep '^<[0-4]>' >&2; echo all"
-        type_line "$end"
+        [ $hung = yes ] || type_line "$end"
+        [ $hung = yes ] && kill -9 $pid
         finish
     else
         fail "no prompt"
@@ -35,7 +38,7 @@ run_guest() {
 # boot CPUS END EXIT_CODE
 boot() {
     cpus=$1 end=$2 expected=$3
-    to_the_end run_guest
+    to_the_end run_guest || begin_anew
     [ "$code" = "$expected" ] || fail "exit code $code after '$end', expected $expected"
     [ "$(value cpus)" = "$cpus" ] || fail "the guest sees $(value cpus) CPUs, expected $cpus"
     seen=$(value memory)

@@ -106,13 +106,13 @@ for each in "$@"; do
     kernel=${images%%:*} initrds=${images#*:}
     power_initrd=${initrds%:*} disk_initrd=${initrds#*:}
     began=$(cut -d . -f 1 /proc/uptime)
-    to_the_end shuts_down
+    to_the_end shuts_down || begin_anew
     [ "$(value button_interrupts)" = 1 ] || fail "no edge interrupt of the Generic Event Device"
     grep -q '^guest=heard of its power button' "$work/console" || fail "the guest heard of nothing"
     check_shut_down
     panics
     check_panic
-    to_the_end is_driven
+    to_the_end is_driven || begin_anew
     check_driven
     check_shut_down
     [ $failures = 0 ] || { echo "--- console:"; cat "$work/console" "$work/events"; exit 1; }

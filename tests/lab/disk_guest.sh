@@ -90,6 +90,64 @@ check_delayed() {
     awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6}' $output
 }
 
+# Written and verified while the VMM does to the disk what disk_changes.sh says, by serial number:
+# full (no space for all of it), grows (into which this file system grows, too), swapped, and noticed.
+disk_of() { grep -lx "$1" /sys/block/vd?/serial | cut -d / -f 4; }
+sectors() { cat "/sys/block/$(disk_of "$1")/size"; }
+
+# larger_than NAME SECTORS: once it is.
+larger_than() {
+    for _ in $(seq 300); do
+        [ "$(sectors "$1")" -le "$2" ] || return 0
+        sleep 0.1
+    done
+    error "$1 has $(sectors "$1") sectors"
+}
+
+# written NAME FILE OPTION...: 4 MiB, and read again.
+written() {
+    name=$1 file=$2
+    shift 2
+    fio --ioengine=io_uring --direct=1 --iodepth=16 --rw=randwrite --bsrange=4k-64k --thread \
+        --verify=crc32c --verify_fatal=1 --randrepeat=0 --size=4M --name="$name" --filename="$file" \
+        "$@" >"/run/$name" 2>&1 || { error "fio's job $name"; tail -n 5 "/run/$name"; }
+    echo "written_$name=yes"
+}
+
+check_changes() {
+    written full "/dev/$(disk_of full)"
+    grown=/dev/$(disk_of grows) before=$(sectors grows) noticed=$(sectors noticed)
+    must mkfs.ext4 -F -q "$grown"
+    must mount -t ext4 "$grown" /mnt
+    written grows /mnt/data --loops=3 &
+    written swapped "/dev/$(disk_of swapped)" --loops=6 --rate=2m &
+    echo "changes=now"
+    larger_than grows "$before"
+    must resize2fs "$grown"
+    echo "grown_blocks=$(df -k /mnt | awk 'END {print $2}')"
+    larger_than noticed "$noticed"
+    echo "noticed_sectors=$(sectors noticed)"
+    wait
+    must umount /mnt
+    echo "swapped_sum=$(read_disk "/dev/$(disk_of swapped)" 0 4 | checksum)"
+}
+
+# The root is an overlay: what is removed gives its space back there.
+check_overlaid() {
+    must fio --ioengine=io_uring --direct=1 --iodepth=16 --rw=randwrite --bsrange=4k-128k --thread \
+        --verify=crc32c --verify_fatal=1 --randrepeat=0 --output-format=terse --terse-version=3 \
+        --name=file --filename=/fio-data --size=4M
+    awk -F ';' '/;fio-/ {print "fio_" $3 "=" $5 "," $6 "," $47}' $output
+    must dd if=/dev/urandom of=/data bs=64k count=32 conv=fsync
+    must dd if=/dev/urandom of=/removed bs=1M count=24 conv=fsync
+    must rm /removed
+    must sync
+    must /usr/sbin/fstrim /
+    check_committed
+}
+
+check_committed() { echo "file_sum=$(checksum </data)"; }
+
 check_clock() { echo "clock=$(date +%s)"; }
 
 # Until the power button is pressed: written and verified again and again, while a disk and the

@@ -187,7 +187,7 @@ boot() {
             done
             ;;
     esac
-    to_the_end run_guest "$@"
+    to_the_end run_guest "$@" || begin_anew
 
     [ "$code" = 0 ] || fail "exit code $code, expected 0"
     [ "$(value cpus)" = "$cpus" ] || fail "the guest sees $(value cpus) CPUs, expected $cpus"

@@ -65,6 +65,20 @@ TEST_F(NvmeDeviceTest, TellsWhatTheNamespaceIs) {
   EXPECT_EQ(large.discard_alignment, 4096);
 }
 
+TEST_F(NvmeDeviceTest, ANamespaceThatHasGrownIsLookedAtAgain) {
+  Start({.namespaces = {{.blocks = 4096, .block_size = 512}}});
+  EXPECT_THAT(disk_->device().Resize(4 << 20), IsBadInput("NVMe namespace", "leave the size out"));
+  model_->AnnounceBlocks(1, 3000);  // fewer
+  EXPECT_TRUE(absl::IsInvalidArgument(disk_->device().Resize(std::nullopt)));
+  EXPECT_EQ(disk_->device().info().size, 2u << 20);
+  EXPECT_EQ(Do(BlockOp::kWriteZeroes, 2 << 20, 512), -EINVAL);
+  model_->AnnounceBlocks(1, 8192);
+  EXPECT_TRUE(disk_->device().Resize(std::nullopt).ok());
+  EXPECT_EQ(disk_->device().info().size, 4u << 20);
+  // What is there now the model has no bytes for; that it is asked is enough.
+  EXPECT_EQ(Read(1 << 20, 512), std::string(512, '\0'));
+}
+
 TEST_F(NvmeDeviceTest, WritesAndReads) {
   Start();
   EXPECT_EQ(Write(4096, Pattern(4096, 1)), 0);

@@ -165,6 +165,35 @@ TEST(CostPolicy, LookingStaysWithinItsShareOfACpu) {
   }
 }
 
+// Also for a guest that always has an interrupt held for as long as that may be, where the plans
+// alone would not poll, and while the thread leaves its processor to another one.
+TEST(CostPolicy, PollingForHeldInterruptsStaysWithinItsShareOfACpu) {
+  constexpr int64_t kHeldNs = 5'000'000;
+  for (const double share : {0.02, 0.1}) {
+    CostPolicy policy({.cpu_max = share});
+    policy.SetSleepCost(kSleep);
+    std::mt19937 random(1);
+    const int64_t start_ns = 1'000'000'000;
+    int64_t now_ns = start_ns;
+    int64_t spun_ns = 0;
+    for (int i = 0; i < 5'000; ++i) {
+      const WaitPlan plan = policy.Plan(Waiting::kInFlight, now_ns);
+      const int64_t waited_ns = kHeldNs + random() % 20'000'000;
+      const int64_t for_ns = plan.may_hold ? kHeldNs : std::min(plan.spin_ns, waited_ns);
+      policy.Observe({.what = Waiting::kInFlight,
+                      .preempted = random() % 8 == 0,
+                      .start_ns = now_ns,
+                      .waited_ns = waited_ns,
+                      .spun_ns = for_ns});
+      spun_ns += for_ns;
+      now_ns += waited_ns;
+    }
+    const auto all_ns = static_cast<double>(now_ns - start_ns);
+    EXPECT_LE(static_cast<double>(spun_ns), share * (all_ns + 11e6) + kHeldNs) << share;
+    EXPECT_GE(static_cast<double>(spun_ns), 0.8 * share * all_ns) << share;
+  }
+}
+
 TEST(CostPolicy, ItLeavesTheCpuToAThreadThatNeededItAndForLongerIfItDoesAgain) {
   constexpr int64_t kMs = 1'000'000;
   Replay replay;

@@ -19,6 +19,8 @@
 #elif defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define RINGSIDE_TSAN 1
+#elif __has_feature(address_sanitizer)
+#define RINGSIDE_ASAN 1
 #endif
 #endif
 

@@ -34,6 +34,8 @@ class TempFile {
 
   const std::string& path() const { return path_; }
   int fd() const { return fd_.get(); }
+  // It is there, and nobody has it open for writing.
+  void Close() { fd_ = UniqueFd(); }
   void Resize(uint64_t size) { Must(ftruncate(fd(), static_cast<off_t>(size)), "ftruncate"); }
   void Fill(uint64_t offset, const std::string& text) {
     Must(static_cast<int>(pwrite(fd(), text.data(), text.size(), static_cast<off_t>(offset))),

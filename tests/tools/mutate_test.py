@@ -121,7 +121,7 @@ class TheList(unittest.TestCase):
     def test_what_is_wrong_with_it_is_named(self):
         entry = '[[mutant]]\nname = "a"\nfile = "f"\nold = "x"\nnew = "y"\n'
         self.assertIn("more than one mutant a", self.refused((entry + 'target = "t"\n') * 2))
-        self.assertIn("either a target or a ctest", self.refused(entry))
+        self.assertIn("a target or a ctest", self.refused(entry))
         self.assertIn("['tset'] are no fields", self.refused(entry + 'tset = "t"\n'))
         self.assertIn("['old'] are missing",
                       self.refused(entry.replace('old = "x"\n', 'target = "t"\n')))

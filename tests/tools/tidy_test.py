@@ -64,6 +64,11 @@ class Choice(unittest.TestCase):
     def assert_chosen(self, expected, everything=False):
         self.assertEqual(tidy.chosen(self.checkout, everything)[0], expected)
 
+    def test_a_folder_need_not_be_named(self):
+        self.write("overlay/new.cc", "")
+        self.write("benchmarks/new.cc", "")
+        self.assert_chosen(["overlay/new.cc"])
+
     def test_nothing_has_changed(self):
         self.assert_chosen([])
         self.assert_chosen(ALL, everything=True)

@@ -9,6 +9,7 @@
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
+#include "tests/support/wait.h"
 
 namespace ringside {
 namespace {
@@ -82,6 +83,39 @@ TEST_F(BlockFilterTest, TakesOfTheHostWhatItHoldsTakes) {
   config.disks = {{.backend = CountingConfig{.backend = NvmeConfig{.address = "0000:0a:00.0"}}}};
   EXPECT_THAT(Machine::Create(config).status(),
               IsBadInput("0000:0a:00.0", "disk0 too (nvme://0000:0a:00.0/1)"));
+}
+
+class FaultMachineTest : public BlockFilterTest {};
+
+// Requests that hang are with the disk; nothing of the machine waits for them.
+TEST_F(FaultMachineTest, WhatHangsMovesAndEndsWithTheMachine) {
+  testing::TempFile script(0);
+  script.Fill(0, "read hang after=100\n");
+  MachineConfig config = GuestConfig(console_, "rw=randread qd=8 runtime=60s wait=irq");
+  config.io_threads = {{.id = "a"}, {.id = "b"}};
+  config.disks = {{.backend = NullConfig{.size = 64 * kMiB}, .fault_script = script.path()}};
+  const auto machine = Machine::Create(config);
+  ASSERT_TRUE(machine.ok()) << machine.status();
+  ASSERT_TRUE((*machine)->Start().ok());
+  const auto hung = [&] {
+    return CountOf((*machine)->Statistics().disks[0].counters, "fault_hung");
+  };
+  ASSERT_TRUE(testing::SpinUntil([&] { return hung() == 8; }));
+  EXPECT_TRUE((*machine)->MoveQueue("disk0", 0, "b", testing::kWaitLimit).ok());
+  EXPECT_TRUE(testing::SpinUntil([&] { return hung() == 16; })) << "begun anew on the other thread";
+  EXPECT_TRUE(absl::IsDeadlineExceeded((*machine)->Pause(absl::Milliseconds(30))));
+  (*machine)->Stop();
+  EXPECT_EQ((*machine)->Wait().kind, EndKind::kStopped);
+}
+
+TEST_F(FaultMachineTest, AGuestSeesItsDiskFail) {
+  testing::TempFile script(0);
+  script.Fill(0, "write torn after=50\n");
+  const testing::TempFile image(16 * kMiB);
+  MachineConfig config = GuestConfig(console_, "disk=1");
+  config.disks = {{.backend = FileConfig{.path = image.path()}, .fault_script = script.path()}};
+  const GuestRun run = RunGuest(config, console_);
+  EXPECT_THAT(run.output, HasSubstr("FAIL"));
 }
 
 }  // namespace

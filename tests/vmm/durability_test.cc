@@ -20,6 +20,7 @@
 #include "absl/time/clock.h"
 #include "base/fd.h"
 #include "tests/guest/record.h"
+#include "tests/support/overlay/read_overlay.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
@@ -50,13 +51,13 @@ bool WaitUntil(Condition condition) {
 // `ringside run` with the record-writing guest, its console in memory.
 class RecordWriter {
  public:
-  RecordWriter(const TempFile& image, const std::string& mode, uint64_t seed)
+  RecordWriter(const std::string& disk, uint64_t seed)
       : console_(memfd_create("console", MFD_CLOEXEC)) {
     const std::vector<std::string> command = {
         RINGSIDE_COMMAND, "run",
         "--kernel",       RINGSIDE_GUEST_ELF,
         "--memory",       "16M",
-        "--disk",         absl::StrCat("path=", image.path(), ",", mode),
+        "--disk",         disk,
         "--cmdline",      absl::StrCat("records=1 seed=", seed)};
     std::vector<char*> arguments;
     for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
@@ -120,8 +121,7 @@ bool WaitUntilReleased(const TempFile& image) {
 }
 
 // How many of the first `count` records are not what was written.
-uint64_t CountMissing(const TempFile& image, uint64_t count, uint64_t seed) {
-  const std::string content = image.Content(0, count * guest::kRecordSize);
+uint64_t CountMissing(const std::string& content, uint64_t count, uint64_t seed) {
   uint64_t missing = 0;
   for (uint64_t k = 0; k < count; ++k) {
     guest::Record record;
@@ -151,16 +151,47 @@ TEST_P(DurabilityTest, EveryAcknowledgedRecordSurvivesAKill) {
     // A seed of its own: records of an earlier round do not count.
     const auto seed = static_cast<uint64_t>(i) + 1;
     const TempFile& image = images[i % 2];
-    RecordWriter writer(image, absl::StrCat("cache=", GetParam().cache), seed);
+    RecordWriter writer(absl::StrCat("path=", image.path(), ",cache=", GetParam().cache), seed);
     ASSERT_TRUE(writer.WaitForRecords(1 + random() % GetParam().most_records)) << writer.Output();
     absl::SleepFor(absl::Microseconds(random() % 3000));
     writer.Kill();
     ASSERT_TRUE(WaitUntilReleased(image));
     const uint64_t acknowledged = writer.Acknowledged();
-    ASSERT_EQ(CountMissing(image, acknowledged, seed), 0u)
+    const std::string content = image.Content(0, acknowledged * guest::kRecordSize);
+    ASSERT_EQ(CountMissing(content, acknowledged, seed), 0u)
         << "of " << acknowledged << " in round " << i << "\n"
         << writer.Output();
   }
+}
+
+// One that is killed again and again, and goes on: on a raw image that stays as it is.
+TEST_P(DurabilityTest, EveryAcknowledgedRecordOnAnOverlaySurvivesAKill) {
+  constexpr int kKillsOfAnOverlay = 25;
+  TempFile base(kImageSize, kDirectories[0]);
+  base.Close();
+  // Files that are there and empty are made overlays.
+  const TempFile overlays[] = {TempFile(0, kDirectories[0]), TempFile(0, kDirectories[1])};
+  std::mt19937 random(18);
+  for (int i = 0; i < kKillsOfAnOverlay; ++i) {
+    const auto seed = static_cast<uint64_t>(i) + 1;
+    const TempFile& overlay = overlays[i % 2];
+    RecordWriter writer(absl::StrCat("base=", base.path(), ",overlay=", overlay.path(),
+                                     ",cache=", GetParam().cache),
+                        seed);
+    ASSERT_TRUE(writer.WaitForRecords(1 + random() % GetParam().most_records)) << writer.Output();
+    absl::SleepFor(absl::Microseconds(random() % 3000));
+    writer.Kill();
+    ASSERT_TRUE(WaitUntilReleased(overlay));
+    const uint64_t acknowledged = writer.Acknowledged();
+    const auto content =
+        testing::ReadOverlay({base.path(), overlay.path()}, acknowledged * guest::kRecordSize);
+    ASSERT_TRUE(content.ok()) << content.status();
+    ASSERT_EQ(CountMissing(*content, acknowledged, seed), 0u)
+        << "of " << acknowledged << " in round " << i << "\n"
+        << writer.Output();
+  }
+  const auto untouched = testing::ReadOverlay({base.path()}, kImageSize);
+  EXPECT_EQ(*untouched, std::string(kImageSize, '\0'));
 }
 
 INSTANTIATE_TEST_SUITE_P(, DurabilityTest,

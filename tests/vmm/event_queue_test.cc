@@ -196,6 +196,26 @@ TEST_F(EventQueueTest, WhatFindsNoRoomLeavesAGapInTheSequence) {
   EXPECT_EQ(events.back().kind, EventKind::kEnded) << "which always has room";
 }
 
+TEST_F(EventQueueTest, ARequestThatIsKeptIsNoErrorThatWasAnswered) {
+  RecordingEvents events;
+  const auto queue = Make(&events);
+  DeviceReports& disk = *queue->Of("disk0");
+  for (int i = 0; i < 3; ++i) disk.RequestKept(BlockOp::kWrite, ENOSPC);
+  disk.RequestFailed(BlockOp::kWrite, ENOSPC);
+  End(*queue);
+  uint64_t kept = 0;
+  for (const MachineEvent& event : events.Of(EventKind::kDiskStopped)) {
+    EXPECT_EQ(event.device, "disk0");
+    EXPECT_EQ(
+        event.detail,
+        "a write failed: No space left on device; the machine pauses, and tries it again when "
+        "it is resumed");
+    kept += event.count;
+  }
+  EXPECT_EQ(kept, 3u);
+  EXPECT_THAT(events.Of(EventKind::kDiskError), SizeIs(1));
+}
+
 TEST(EventJsonTest, HasAllThatTheEventSays) {
   const MachineEvent event = {.kind = EventKind::kDiskError,
                               .sequence = 3,
@@ -218,8 +238,9 @@ TEST(EventJsonTest, EachKindHasItsName) {
   for (int kind = 0; kind <= static_cast<int>(EventKind::kEnded); ++kind) {
     names.emplace_back(EventName(static_cast<EventKind>(kind)));
   }
-  EXPECT_THAT(names, ElementsAre("started", "console-spoke", "paused", "resumed", "disk-error",
-                                 "needs-reset", "panicked", "power-off-asked", "ended"));
+  EXPECT_THAT(names,
+              ElementsAre("started", "console-spoke", "paused", "resumed", "disk-error",
+                          "disk-stopped", "needs-reset", "panicked", "power-off-asked", "ended"));
 }
 
 }  // namespace

@@ -378,6 +378,8 @@ INSTANTIATE_TEST_SUITE_P(
                   "memory=0 is out of range: a machine has 2M to 1T of memory"},
         BadConfig{"MoreMemoryThanTheHost", [](MachineConfig& c) { c.memory = 900 * kGiB; },
                   "more than this host has"},
+        BadConfig{"ANodeThatIsNotThere", [](MachineConfig& c) { c.memory_nodes = {0, 1000}; },
+                  "memory-node 1000 does not exist: this host has 0"},
         BadConfig{"NoKvm", [](MachineConfig& c) { c.kvm_path = "/nonexistent/kvm"; },
                   "cannot open '/nonexistent/kvm': No such file or directory; enable"},
         BadConfig{"NotKvm", [](MachineConfig& c) { c.kvm_path = "/dev/null"; },

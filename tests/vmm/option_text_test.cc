@@ -42,14 +42,64 @@ TEST(UnknownKeyTest, IsAnsweredWithTheNearest) {
             "disks[1].pth is unknown: did you mean 'path'?");
 }
 
+// ---- Networks ----
+
+NetConfig Net(const std::string& text) {
+  MachineOptions options;
+  const absl::Status status = SetOption("net", std::vector<std::string>{text}, options);
+  EXPECT_TRUE(status.ok()) << status;
+  // What is printed is read as the same.
+  MachineOptions again;
+  EXPECT_TRUE(ReadOptions(*PrintOptions(options), again).ok());
+  EXPECT_EQ(*PrintOptions(again), *PrintOptions(options));
+  return options.machine.networks.front();
+}
+
+TEST(NetOptionTest, HasAShortForm) {
+  const NetConfig tap = Net("tap=vm0,id=lan,mac=02:00:00:12:34:aF,queues=4,mtu=9000,iothreads=a+b");
+  EXPECT_EQ(tap.tap, "vm0");
+  EXPECT_EQ(tap.id, "lan");
+  EXPECT_EQ(tap.mac, "02:00:00:12:34:aF");
+  EXPECT_EQ(tap.queues, 4);
+  EXPECT_EQ(tap.mtu, 9000);
+  EXPECT_EQ(tap.shares.size(), 2u);
+  EXPECT_EQ(Net("fd=3+5").fds, (std::vector<int>{3, 5}));
+  EXPECT_TRUE(Net("user").user);
+  EXPECT_EQ(Net("user,tcp=2222:22,,80,bps-read=1M").tcp_ports, "2222:22,80");
+  EXPECT_EQ(Net("user,socket=/run/passt.sock").socket, "/run/passt.sock");
+}
+
+TEST(NetOptionTest, SaysWhatDoesNotGoTogether) {
+  EXPECT_EQ(TextError("net", "id=a"), "--net tap, fd and user are all missing: give one of them");
+  EXPECT_EQ(TextError("net", "user,tap=a"),
+            "--net tap, fd and user are more than one: give one of them");
+  EXPECT_THAT(TextError("net", "tap=a,tcp=22"), HasSubstr("are of a user network"));
+  EXPECT_THAT(TextError("net", "user,socket=a,tcp=22"), HasSubstr("names another one"));
+  EXPECT_THAT(TextError("net", "user,queues=2"), HasSubstr("a user network has one pair"));
+  EXPECT_THAT(TextError("net", "fd=3,queues=2"), HasSubstr("give one for each pair"));
+  EXPECT_THAT(TextError("net", "fd=1-9"), HasSubstr("at most 8 queue pairs"));
+  EXPECT_EQ(TextError("net", "fd=x"),
+            "--net fd='x' is not a list of descriptors, for example 3 or 3+4");
+  EXPECT_EQ(TextError("net", "tap=vm0,queues=9"),
+            "--net queues=9 is out of range: a network has 1 to 8 queue pairs");
+  EXPECT_THAT(TextError("net", "tap=sixteenletters00"), HasSubstr("at most 15 characters"));
+  EXPECT_THAT(TextError("net", "usr,id=a"), HasSubstr("write tap=NAME, fd=N or user in front"));
+  for (const char* mac : {"1", "02:00:00:12:34", "02:00:00:12:34:5", "02-00-00-12-34-56",
+                          "02:00:00:12:34:5g", "03:00:00:00:00:00", "00:00:00:00:00:00"}) {
+    EXPECT_THAT(TextError("net", std::string("tap=a,mac=") + mac), HasSubstr("MAC address")) << mac;
+  }
+  EXPECT_THAT(JsonError(R"({"networks": [{"tap": "a"}, {"user": true, "tap": "b"}]})"),
+              HasSubstr("networks[1].tap, fd and user are more than one"));
+}
+
 TEST(UnknownKeyTest, OfAnotherKindOfDiskSaysWhose) {
   EXPECT_EQ(TextError("disk", "nvme://0000:00:04.0/1,cache=none"),
-            "--disk cache is for disks of type file only, and this one is of type nvme: leave it "
-            "out");
+            "--disk cache is for disks of type file or overlay only, and this one is of type nvme: "
+            "leave it out");
   EXPECT_EQ(
       TextError("disk", "type=null,size=1G,readonly=on"),
-      "--disk readonly is for disks of type file, nvme or nvme-passthrough only, and this one "
-      "is of type null: leave it out");
+      "--disk readonly is for disks of type file, overlay, nvme or nvme-passthrough only, and this "
+      "one is of type null: leave it out");
   EXPECT_EQ(JsonError(R"({"disks": [{"path": "x", "timeout": "1s"}]})"),
             "disks[0].timeout is for disks of type nvme only, and this one is of type file: leave "
             "it out");
@@ -99,6 +149,39 @@ MachineOptions Parsed(const std::string& flag, const std::vector<std::string>& t
 
 DiskConfig Disk(const std::string& text) {
   return Parsed("disk", {text}).machine.disks.at(0);
+}
+
+TEST(OverlayTextTest, AChainIsOneOfReadOnlyBackends) {
+  const DiskConfig disk =
+      Parsed("disk", {"overlay=vm1.cow,base=g++.img+mid.cow,base-cache=none"}).machine.disks.at(0);
+  const auto* top = disk.backend.As<OverlayConfig>();
+  ASSERT_NE(top, nullptr);
+  EXPECT_EQ(top->path, "vm1.cow");
+  EXPECT_FALSE(top->read_only);
+  const auto* middle = top->base.As<OverlayConfig>();
+  ASSERT_NE(middle, nullptr);
+  EXPECT_EQ(middle->path, "mid.cow");
+  EXPECT_TRUE(middle->read_only);
+  const auto* image = middle->base.As<FileConfig>();
+  ASSERT_NE(image, nullptr);
+  EXPECT_EQ(image->path, "g+.img");
+  EXPECT_TRUE(image->read_only);
+  EXPECT_EQ(image->cache, CacheMode::kNone);
+  EXPECT_TRUE(Parsed("disk", {"base=b,overlay=memory"})
+                  .machine.disks.at(0)
+                  .backend.As<OverlayConfig>()
+                  ->in_memory);
+}
+
+TEST(OverlayTextTest, ItsFileHasToBeGiven) {
+  EXPECT_EQ(TextError("disk", "base=b"),
+            "--disk overlay is missing: a disk needs one; give --disk overlay=FILE");
+  EXPECT_EQ(TextError("disk", "overlay=o"),
+            "--disk base is missing: a disk needs one; give --disk base=FILE+...");
+  EXPECT_EQ(TextError("disk", "base=a++,overlay=o,base="),
+            "--disk has 'base=' twice: give it once");
+  EXPECT_EQ(TextError("disk", "base=a+,overlay=o"),
+            "--disk base='a+' is not a list of up to 16 paths, for example golden.img+mid.cow");
 }
 
 TEST(DiskTextTest, AUrlComesFirst) {
@@ -179,11 +262,39 @@ TEST(DiskTextTest, IoThreadsAreNamesAloneOrAllWithQueues) {
   }
 }
 
+TEST(ThrottleTextTest, SaysWhatIsWrong) {
+  EXPECT_EQ(TextError("disk", "path=x,iops-totl=5"),
+            "--disk 'iops-totl' is unknown: did you mean 'iops-total'?");
+  EXPECT_THAT(TextError("disk", "path=x,iops-total=-1"), HasSubstr("--disk iops-total"));
+  EXPECT_THAT(TextError("throttle-group", "iops-total=1"), HasSubstr("--throttle-group"));
+  MachineConfig config = {.kernel = "k"};
+  config.throttle_groups = {{.id = "g"}};
+  config.disks = {{.backend = NullConfig{.size = 512}, .throttle_group = "h"}};
+  EXPECT_EQ(Message(CheckOptions(config)),
+            "disk 'disk0': there is no throttle group 'h': give --throttle-group id=h,...");
+  config.disks[0].throttle_group = "g";
+  EXPECT_TRUE(CheckOptions(config).ok());
+  config.disks[0].throttle.iops_read = {.average = 5, .max = 5};
+  EXPECT_THAT(std::string(Message(CheckOptions(config))), HasSubstr("iops-read-max 5"));
+  config.disks[0].throttle = {};
+  config.throttle_groups.push_back({.id = "g"});
+  EXPECT_EQ(Message(CheckOptions(config)),
+            "two throttle groups have the id 'g': give each its own");
+}
+
 TEST(AffinityTextTest, SaysWhatIsWrong) {
   for (const char* text :
        {"", "0", "0:", ":1", "x:1", "0:x", "0:1,", "0-1:1", "0:1:2", "0:1,0:2", "254:0"}) {
     EXPECT_THAT(TextError("cpu-affinity", text),
                 HasSubstr("is not VCPU:CPUS, for example 0:2,1:3-4+6"))
+        << text;
+  }
+}
+
+TEST(NodesTextTest, SaysWhatIsWrong) {
+  for (const char* text : {"", ",", "0,", "x", "-1", "1-0", "70000", "0 1"}) {
+    EXPECT_THAT(TextError("memory-node", text),
+                HasSubstr("is not a list of NUMA nodes, for example 0,2-3"))
         << text;
   }
 }

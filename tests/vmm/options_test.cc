@@ -79,8 +79,11 @@ std::vector<Place> AllPlaces() {
   Append(places, MachineOwnOptions(), MachineConfig(), {});
   Append(places, SerialFileOptions(), SerialOptions(),
          {.flag = "serial", .json = "serial", .others = {{"file", "f"}}});
-  const std::map<std::string, std::string> required = {
-      {"path", "p"}, {"size", "512"}, {"url", "nvme://0000:00:04.0/1"}};
+  const std::map<std::string, std::string> required = {{"path", "p"},
+                                                       {"size", "512"},
+                                                       {"url", "nvme://0000:00:04.0/1"},
+                                                       {"base", "b"},
+                                                       {"overlay", "o"}};
   for (const DiskKind& kind : DiskKinds()) {
     Json others = {{"type", kind.name}};
     for (const auto& [key, value] : required) {
@@ -136,8 +139,12 @@ std::vector<Sample> SamplesOf(const Place& place) {
     }
     case OptionKind::kCpus:
       return {{Json::array({0, 1, 5}), "0-1+5"}, {Json::array({7}), "7"}};
+    case OptionKind::kNodes:
+      return {{Json::array({0, 2, 3}), "0,2-3"}, {Json::array({1}), "1"}};
     case OptionKind::kAffinity:
       return {{Json::parse("[[1],[],[3,4,6]]"), "2:3-4+6,0:1"}};
+    case OptionKind::kPaths:
+      return {{Json::array({"a.img", "b+c", "d"}), "a.img+b++c+d"}, {Json::array({"a"}), "a"}};
     case OptionKind::kIoThreads:
       return {
           {Json::parse(R"(["a","b"])"), "a+b"},
@@ -287,9 +294,13 @@ TEST(OptionRangesTest, AreHeldAgainstStructs) {
   EXPECT_GE(CheckTable(IoThreadOptions(), {}), 15);
   for (const DiskKind& kind : DiskKinds()) {
     DiskConfig disk = kind.make();
-    for (const char* key : {"path", "url", "size"}) {
+    for (const char* key : {"path", "url", "size", "base", "overlay"}) {
       const auto* option = kind.table.Find(key);
       if (option == nullptr) continue;
+      if (key == std::string("base")) {
+        option->Set(Json::array({"b"}), disk);
+        continue;
+      }
       option->Set(key == std::string("size") ? Json(512) : Json("nvme://0000:00:04.0/1"), disk);
     }
     EXPECT_GE(CheckTable(kind.table, disk), 5) << kind.name;
@@ -345,11 +356,13 @@ TEST(CheckOptionsTest, IdsAreUniqueAmongAllDevices) {
     return CheckError([&](MachineConfig& c) {
       c.disks = {disk};
       c.disks[0].id = id;
+      c.networks = {{.tap = "t"}};
       c.devices = {{.id = "own"}};
       c.assigned = {{.address = "a"}};
     });
   };
-  for (const char* id : {"own", "vfio0", "rng"}) EXPECT_THAT(given(id), StartsWith("two devices"));
+  for (const char* id : {"own", "net0", "vfio0", "rng"})
+    EXPECT_THAT(given(id), StartsWith("two devices"));
   EXPECT_EQ(given("disk0"), "");
   EXPECT_EQ(given("root"), "");
 }

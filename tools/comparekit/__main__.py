@@ -6,13 +6,15 @@ import os
 import signal
 import sys
 
-from . import (front, front_plots, front_table, lab, lab_table, machine_info, options as command_line, plots,
-               schedule, sweep, sweep_plots, sweep_table, table)
+from . import (front, front_plots, front_table, kvm_exits, lab, lab_table, machine_info, net,
+               net_contestants, net_plots, net_table, options as command_line, plots, schedule, sweep,
+               sweep_plots, sweep_table, table)
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
-from .contestants import GUEST, entry, find_contestants, need
+from .contestants import entry, find_contestants, need
 from .host import HostEngine
 from .targets import Targets
+from .vmms import GUEST
 
 FORMAT = 1
 
@@ -49,12 +51,32 @@ def need_guest():
 
 
 def measure_on_targets(found, missing, options):
+    contestants = chosen(found, options)
+    settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
+                "depths": options.depths, "rates": options.rates, "open_loops": options.open_loops,
+                "thinking": options.thinking}
+    with Targets(options.targets, options.disk_dir, options.null_latency_us) as targets:
+        return measure(contestants, targets, settings, missing, options)
+
+
+def chosen(found, options):
+    """Those that --only and --skip leave."""
     contestants = schedule.choose(found, options.only, options.skip, options.depths)
     if not contestants:
         raise BadInput("--only and --skip leave nobody; there are: "
                        + ", ".join(contestant.name for contestant in found))
-    with Targets(options.targets, options.disk_dir, options.null_latency_us) as targets:
-        return measure(contestants, targets, missing, options)
+    return contestants
+
+
+def compare_net(arguments):
+    options = command_line.parse_net(arguments)
+    need_guest()
+    found, missing = net_contestants.find_contestants(options)
+    contestants = chosen(found, options)
+    kvm_exits.make_countable()
+    with net.NetTargets(options) as targets:
+        results = measure(contestants, targets, net.settings_of(options), missing, options)
+    return finish(results, options)
 
 
 def compare_lab(arguments):
@@ -82,11 +104,9 @@ def finish(results, options):
     return 0
 
 
-def measure(contestants, targets, missing, options):
-    """Returns what results.json holds."""
-    settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
-                "depths": options.depths, "wait": options.wait, "rounds": options.rounds,
-                "rates": options.rates, "open_loops": options.open_loops, "thinking": options.thinking,
+def measure(contestants, targets, load, missing, options):
+    """Returns what results.json holds; `load` are the settings of what is asked of the guest."""
+    settings = {"rates": (), **load, "wait": options.wait, "rounds": options.rounds,
                 "warmup_ms": schedule.WARMUP_MS, "apart": options.keep_apart}
     settings["runtime_ms"] = options.runtime or schedule.runtime_ms(contestants, targets, settings,
                                                                     options.minutes)
@@ -127,6 +147,8 @@ def tables_of(results):
 
 def _shown_by(results):
     """Returns the modules that make tables and plots of such results."""
+    if net.is_net(results):
+        return net_table, net_plots
     if front.is_front(results):
         return front_table, front_plots
     if sweep.is_sweep(results):
@@ -164,7 +186,7 @@ def main():
     end_on_signals()
     command, *arguments = sys.argv[1:] or [""]
     commands = {"report": report, "sweep": compare_sweep, "front": compare_front,
-                "lab": compare_lab}
+                "lab": compare_lab, "net": compare_net}
     try:
         if command in commands:
             return commands[command](arguments)

@@ -1,7 +1,6 @@
-"""Who is compared: for each, how it is started, how its guest ends, what it says of itself.
+"""Who is compared with a disk: for each, how it is given one, what it says of itself.
 
-A new peer is one more class here and one more line in PEERS. Tried: QEMU 7.2 and 10.0, Firecracker
-1.16, Cloud Hypervisor 53, crosvm of 2026.
+A new peer is one more class here and in vmms.py, and one more line in PEERS.
 """
 
 import ctypes
@@ -10,58 +9,21 @@ import json
 import re
 import shutil
 import subprocess
-from pathlib import Path
 
-from .common import RELEASE_DIRECTORY, BadInput, MeasureError
-from .iothread import POLLING, Signalling, option_words
+from .common import BadInput, MeasureError
+from .iothread import POLLING, Signalling
+from .vmms import (GUEST, QUEUE_SIZE, CloudHypervisorVmm, Contestant, CrosvmVmm, FirecrackerVmm, QemuVmm,
+                   RingsideVmm)
 
-GUEST = RELEASE_DIRECTORY / "tests" / "guest" / "guest.elf"
 QEMU = "qemu-system-x86_64"
-MEMORY_MIB = 512
-QUEUE_SIZE = 256
 # A request takes three descriptors in the ring itself where there are no indirect ones.
 MAX_DEPTH_WITHOUT_INDIRECT = QUEUE_SIZE // 3
 
 _SYS_IO_URING_SETUP = 425
 
 
-class Contestant:
-    """One way to serve the guest's disk. `name` is what --only and --skip know it by."""
-
-    checked = True      # Its data is verified before it is measured.
-
-    family = ""         # Contestants of one family are of one colour in the plots.
-    note = ""           # What a reader of the table has to know.
-    end = "poweroff"    # The guest's word that makes it exit by itself.
-    exit_status = 0     # With which it does; None: any.
-    max_depth = QUEUE_SIZE
-
-    def __init__(self, name, program, version):
-        self.name = name
-        self.program = str(program)
-        self.version = version
-
-    def serves(self, _target):
-        """Whether it can be measured on that target at all."""
-        return True
-
-    def depths(self, depths):
-        """Those of `depths` that it has room for."""
-        return [depth for depth in depths if depth <= self.max_depth]
-
-    def command(self, target, command_line, scratch):
-        """The words to start it; `scratch` is a directory for what it has to be given in files."""
-        raise NotImplementedError
-
-    def check(self, _target, _errors):
-        """Returns what it says of itself at its end; raises MeasureError if that is wrong."""
-        return {}
-
-
-class Ringside(Contestant):
+class Ringside(RingsideVmm):
     """`way` is how its I/O thread waits or signals, of iothread.py."""
-
-    family = "Ringside"
 
     def __init__(self, program, engine, way):
         self.base_name = "Ringside" if engine == "auto" else f"Ringside {engine}"
@@ -81,9 +43,7 @@ class Ringside(Contestant):
         if not target.is_null:
             cache = "none" if target.direct else "writeback"
             disk = f"path={target.path.replace(',', ',,')},cache={cache},aio={self._engine}"
-        return [self.program, "run", "--kernel", str(GUEST), "--memory", f"{MEMORY_MIB}M",
-                "--disk", disk + ",queues=1", *option_words(self._way),
-                "--stats", "json", "--cmdline", command_line]
+        return self.start(command_line, self._way, "--disk", disk + ",queues=1")
 
     def check(self, target, errors):
         try:
@@ -114,19 +74,13 @@ class Ringside(Contestant):
                 "io_uring_enters_per_request": of_threads("io_uring_enters")}
 
 
-class Qemu(Contestant):
-    """QEMU's microvm with an IOThread that polls for `poll_max_ns` at most."""
-
-    family = "QEMU"
-    end = "qemu"
-    exit_status = 33  # (0x10 << 1) | 1, from the guest's write to isa-debug-exit.
+class Qemu(QemuVmm):
+    """With an IOThread that polls for `poll_max_ns` at most."""
 
     def __init__(self, words, aio, poll_max_ns):
-        version = first_line([*words, "--version"])
-        number = re.search(r"version (\d+\.\d+)", version)
+        name, program, version = qemu_identity(words)
         polling = f"poll {poll_max_ns / 1000:.3g}us" if poll_max_ns else "no poll"
-        self.base_name = f"QEMU {number.group(1) if number else '?'} {aio}"
-        program = next((word for word in words if word.endswith(QEMU)), words[0])
+        self.base_name = f"{name} {aio}"
         super().__init__(f"{self.base_name} {polling}", program, version)
         self._words, self._aio, self._poll_max_ns = words, aio, poll_max_ns
 
@@ -142,16 +96,11 @@ class Qemu(Contestant):
         else:
             backend = {"driver": "file", "filename": target.path, "aio": self._aio,
                        "cache": {"direct": target.direct}}
-        return [*self._words, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
-                "-serial", "stdio", "-M", "microvm,pcie=on,pit=off,rtc=off", "-enable-kvm",
-                "-cpu", "host,-arch-capabilities", "-m", f"{MEMORY_MIB}M",
-                "-name", "compare,debug-threads=on",
-                "-object", f"iothread,id=t,poll-max-ns={self._poll_max_ns}",
-                "-blockdev", json.dumps({"node-name": "d", **backend}),
-                "-device", "virtio-blk-pci,disable-legacy=on,drive=d,iothread=t,num-queues=1,"
-                           f"queue-size={QUEUE_SIZE}",
-                "-device", "isa-debug-exit,iobase=0xf4,iosize=4",
-                "-kernel", str(GUEST), "-append", command_line]
+        return self.start(
+            self._words, command_line, "-object", f"iothread,id=t,poll-max-ns={self._poll_max_ns}",
+            "-blockdev", json.dumps({"node-name": "d", **backend}),
+            "-device", "virtio-blk-pci,disable-legacy=on,drive=d,iothread=t,num-queues=1,"
+                       f"queue-size={QUEUE_SIZE}")
 
 
 class Assigned(Contestant):
@@ -162,11 +111,7 @@ class Assigned(Contestant):
         super().__init__(of.base_name, of.program, of.version)
 
 
-class Firecracker(Contestant):
-    """With its defaults: its devices are on virtio-mmio."""
-
-    family = "Firecracker"
-    end = "reset"
+class Firecracker(FirecrackerVmm):
     max_depth = MAX_DEPTH_WITHOUT_INDIRECT
     note = ("has no O_DIRECT: it reads through the host's page cache, which holds nothing of the "
             f"file when a run starts. Its ring has room for {max_depth} requests")
@@ -181,18 +126,10 @@ class Firecracker(Contestant):
     def command(self, target, command_line, scratch):
         drive = {"drive_id": "disk", "path_on_host": target.path, "is_root_device": False,
                  "is_read_only": False, "io_engine": self._engine.capitalize()}
-        config = {"boot-source": {"kernel_image_path": str(GUEST), "boot_args": command_line},
-                  "machine-config": {"vcpu_count": 1, "mem_size_mib": MEMORY_MIB},
-                  "drives": [drive]}
-        path = Path(scratch) / "firecracker.json"
-        path.write_text(json.dumps(config))
-        # Its log would go into the guest's lines.
-        return [self.program, "--no-api", "--log-path", "/dev/stderr", "--config-file", str(path)]
+        return self.start(command_line, scratch, drives=[drive])
 
 
-class CloudHypervisor(Contestant):
-    family = "Cloud Hypervisor"
-
+class CloudHypervisor(CloudHypervisorVmm):
     def __init__(self, program, engine):
         super().__init__(f"Cloud Hypervisor {engine}", program, first_line([program, "--version"]))
         # It takes the first engine that works, of io_uring, Linux AIO and synchronous calls.
@@ -207,19 +144,13 @@ class CloudHypervisor(Contestant):
 
     def command(self, target, command_line, scratch):
         direct = "on" if target.direct else "off"
-        return [self.program, "--kernel", str(GUEST), "--cmdline", command_line,
-                "--cpus", "boot=1", "--memory", f"size={MEMORY_MIB}M",
-                "--disk", f"path={target.path},direct={direct},num_queues=1,"
-                          f"queue_size={QUEUE_SIZE}{self._extra}",
-                "--serial", "tty", "--console", "off"]
+        return self.start(command_line, "--disk", f"path={target.path},direct={direct},num_queues=1,"
+                                                  f"queue_size={QUEUE_SIZE}{self._extra}")
 
 
-class Crosvm(Contestant):
-    family = "crosvm"
+class Crosvm(CrosvmVmm):
     max_depth = MAX_DEPTH_WITHOUT_INDIRECT
     note = f"has room for {max_depth} requests in its ring"
-    end = "reset"
-    exit_status = None
 
     def __init__(self, program):
         super().__init__("crosvm", program, first_line([program, "version"]))
@@ -229,10 +160,7 @@ class Crosvm(Contestant):
 
     def command(self, target, command_line, scratch):
         direct = "true" if target.direct else "false"
-        return [self.program, "run", "--disable-sandbox", "--cpus", "1", "--mem", str(MEMORY_MIB),
-                "--block", f"path={target.path},direct={direct}",
-                "--serial", "type=stdout,hardware=serial,num=1",
-                "--params", command_line, str(GUEST)]
+        return self.start(command_line, "--block", f"path={target.path},direct={direct}")
 
 
 class Ceiling(Contestant):
@@ -276,19 +204,26 @@ def find_contestants(options):
     for words in qemu_commands(options, missing):
         found += [Qemu(words, aio, poll) for aio in ("io_uring", "native")
                   for poll in options.qemu_poll]
-    for name, remedy, make in PEERS:
-        given = getattr(options, name.replace("-", "_"))
-        program = need(given, f"--{name}") if given else shutil.which(name)
-        if program:
-            found += make(program)
-        else:
-            missing[name] = f"get {remedy}, and put it into PATH or give --{name} PATH"
+    found += find_peers(PEERS, options, missing)
     if shutil.which(options.ceiling):
         found += [Ceiling(options.ceiling, engine) for engine in ("pread", "io_uring", "null")]
     else:
         missing["ceiling"] = (f"no program '{options.ceiling}': cmake --build --preset release "
                               "--target ceiling")
     return startable(found, missing), missing
+
+
+def find_peers(peers, options, missing):
+    """Those of `peers`, which is like PEERS, whose program is given or in PATH."""
+    found = []
+    for name, remedy, make in peers:
+        given = getattr(options, name.replace("-", "_"))
+        program = need(given, f"--{name}") if given else shutil.which(name)
+        if program:
+            found += make(program)
+        else:
+            missing[name] = f"get {remedy}, and put it into PATH or give --{name} PATH"
+    return found
 
 
 def startable(found, missing):
@@ -324,6 +259,14 @@ def qemu_commands(options, missing):
     if not options.qemu and not shutil.which(QEMU):
         missing["QEMU"] = "install the Debian package qemu-system-x86, or give --qemu PATH"
     return [qemu_words(program) for program in options.qemu or filter(shutil.which, [QEMU])]
+
+
+def qemu_identity(words):
+    """Returns (its name, its program, its version) of the QEMU that these words start."""
+    version = first_line([*words, "--version"])
+    number = re.search(r"version (\d+\.\d+)", version)
+    program = next((word for word in words if word.endswith(QEMU)), words[0])
+    return f"QEMU {number.group(1) if number else '?'}", program, version
 
 
 def qemu_words(program):

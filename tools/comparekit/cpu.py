@@ -17,29 +17,35 @@ _CPUCLOCK_SCHED = 2
 
 
 class CpuSample:
-    """What a process and its children have used so far; subtract an earlier one."""
+    """What a process and its children have used so far; subtract an earlier one. `exits` of their
+    guests, None if unknown."""
 
-    def __init__(self, total_ns, vcpu_ns, time_ns):
+    def __init__(self, total_ns, vcpu_ns, time_ns, exits=None):
         self.total_ns = total_ns
         self.vcpu_ns = vcpu_ns
         self.time_ns = time_ns
+        self.exits = exits
 
     def __sub__(self, earlier):
+        known = self.exits is not None and earlier.exits is not None
         return CpuSample(self.total_ns - earlier.total_ns, self.vcpu_ns - earlier.vcpu_ns,
-                         self.time_ns - earlier.time_ns)
+                         self.time_ns - earlier.time_ns,
+                         self.exits - earlier.exits if known else None)
 
 
-def sample(pid):
-    """Returns the CpuSample of a process tree; None if it has ended."""
+def sample(pid, exits=None):
+    """Returns the CpuSample of a process tree; None if it has ended. `exits` counts those of its vCPUs
+    (kvm_exits)."""
     now = time.monotonic_ns()
     total = vcpus = 0
+    threads = []
     try:
         for process in _tree(pid):
             total += time.clock_gettime_ns(~process << 3 | _CPUCLOCK_SCHED)
-            vcpus += _vcpu_ns(process)
+            vcpus += _vcpu_ns(process, threads)
     except OSError:
         return None
-    return CpuSample(total, vcpus, now)
+    return CpuSample(total, vcpus, now, exits.count(threads) if exits else None)
 
 
 def _tree(pid):
@@ -53,11 +59,13 @@ def _tree(pid):
     return found
 
 
-def _vcpu_ns(process):
+def _vcpu_ns(process, threads):
+    """Nanoseconds of the vCPUs' threads, which are added to `threads`."""
     total = 0
     for task in Path(f"/proc/{process}/task").iterdir():
         try:
             if VCPU_THREAD.search((task / "comm").read_text()):
+                threads.append(int(task.name))
                 total += int((task / "schedstat").read_text().split()[0])
         except OSError:
             continue

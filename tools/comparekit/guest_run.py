@@ -4,25 +4,22 @@ The guest prints a JSON line a job on its serial port, which is the VMM's standa
 processor time is read when a job line begins and when it ends, so that printing counts for no job.
 """
 
-import ctypes
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import tempfile
 import time
 
-from . import cpu
+from . import cpu, kvm_exits
 from .common import MeasureError
 
 # Beyond the jobs' own time: start, set-up of the disk, printing where each character is an exit.
 _PATIENCE_S = 20
 _END_PATIENCE_S = 5
 _OUTPUT_LINES_SHOWN = 12
-
-_LIBC = ctypes.CDLL(None)
-_PR_SET_PDEATHSIG = 1
 
 
 class SerialLines:
@@ -83,6 +80,9 @@ def parse_job(text):
         raise MeasureError(f"{name}: {job['mismatches']} blocks that were not what was written")
     if not job["ios"]:
         raise MeasureError(f"{name}: no I/O was done")
+    if job.get("lost", 0) > job.get("full", 0):
+        raise MeasureError(f"{name}: {job['lost']} frames lost, {job['full']} of them for want of room "
+                           "in the tap")
     job["iops"] = job["ios"] * 1e9 / job["runtime_ns"]
     all_ios = job["ios"]
     if "depth1" in job:
@@ -101,6 +101,8 @@ def _add_cpu(job, used):
     ns_per_io = job["runtime_ns"] / max(used.time_ns, 1) / ios
     job["cpu_ns_per_io"] = used.total_ns * ns_per_io
     job["host_cpu_ns_per_io"] = (used.total_ns - used.vcpu_ns) * ns_per_io
+    if used.exits is not None:
+        job["exits_per_io"] = used.exits * ns_per_io
     job["host_cpu_share"] = (used.total_ns - used.vcpu_ns) / max(used.time_ns, 1)
 
 
@@ -114,16 +116,15 @@ def run(contestant, target, words, seconds, apart=None):
     with tempfile.TemporaryDirectory(prefix="ringside-compare-") as scratch, \
             tempfile.TemporaryFile() as errors:
         command = contestant.command(target, command_line, scratch)
-        try:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                       stderr=errors, cwd=scratch, start_new_session=True,
-                                       preexec_fn=_die_with_parent)
-        except OSError as error:
-            raise MeasureError(f"cannot start '{command[0]}': {error.strerror}") from error
+        if not shutil.which(command[0]):
+            raise MeasureError(f"cannot start '{command[0]}': it is no program")
+        process = subprocess.Popen(mortal(command), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=errors, cwd=scratch, start_new_session=True)
         output = GuestOutput()
+        exits = kvm_exits.Counter()
         try:
             with process.stdout:
-                _follow(process, output, time.monotonic() + 2 * seconds + _PATIENCE_S, apart)
+                _follow(process, output, exits, time.monotonic() + 2 * seconds + _PATIENCE_S, apart)
             status = _wait_for_end(process)
             if contestant.exit_status not in (None, status):
                 raise MeasureError(f"exit status {status} instead of {contestant.exit_status}")
@@ -134,11 +135,12 @@ def run(contestant, target, words, seconds, apart=None):
             raise MeasureError(f"{error}{_last_output(output, errors)}") from error
         finally:
             _kill(process)
+            exits.close()
 
 
-def _follow(process, output, deadline, apart):
+def _follow(process, output, exits, deadline, apart):
     """Reads to the end, which comes when the VMM ends: one that cannot write may do anything."""
-    lines = SerialLines(lambda: cpu.sample(process.pid))
+    lines = SerialLines(lambda: cpu.sample(process.pid, exits))
     while True:
         patience = max(deadline - time.monotonic(), 0)
         readable, _, _ = select.select([process.stdout], [], [], patience)
@@ -182,5 +184,10 @@ def _last_output(output, errors):
     return "".join(f"\n    | {line}" for line in lines[-_OUTPUT_LINES_SHOWN:])
 
 
-def _die_with_parent():
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+def mortal(command):
+    """The words that start a command which does not outlive this process, however that ends.
+
+    A preexec_fn would do it too, but Python calls hooks around the fork then, and an exception of a
+    signal's handler that falls into one is lost.
+    """
+    return ["setpriv", "--pdeathsig", "KILL", *command]

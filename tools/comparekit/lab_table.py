@@ -44,27 +44,4 @@ def _blocks(results, heading):
             continue
         yield f"{heading}{target['name']}: {target['text']}"
         for depth in summary.job_keys(results, target["name"], "closed"):
-            yield _table(results, rows, depth)
-
-
-def _table(results, rows, depth):
-    header = [f"{depth} in flight", *(heading for heading, _, _ in _FIGURES)]
-    header.insert(_RATIO_COLUMN, "ratio")
-    name = summary.reference(results)
-    reference = next((row for row in rows if row.name == name), None)
-    return table.layout(header, [_cells(row, reference, depth) for row in rows])
-
-
-def _cells(row, reference, depth):
-    point = row.points.get(depth)
-    cells = [table.marked_name(row), *(_figure(point and point[name], unit)
-                                       for _, name, unit in _FIGURES)]
-    ratio = summary.ratio(row, reference, depth)
-    cells.insert(_RATIO_COLUMN, "-" if ratio is None else f"{ratio:.2f}")
-    return cells
-
-
-def _figure(figure, unit):
-    if figure is None:
-        return "-"
-    return f"{table.three_digits(figure.median / unit)} ±{figure.spread:.0%}"
+            yield table.of_figures(results, rows, depth, f"{depth} in flight", _FIGURES, _RATIO_COLUMN)

@@ -1,13 +1,12 @@
 """The command line."""
 
 import argparse
-import os
-import re
 from pathlib import Path
 
-from . import lab_jobs
+from . import lab_jobs, option_types
 from .common import BadInput, RELEASE_DIRECTORY
-from .iothread import POLLING, QEMU_POLL_MAX_NS, SIGNALLING
+from .iothread import POLLING, QEMU_POLL_MAX_NS, SIGNALLING, Default
+from .net import KINDS
 from .schedule import ARRIVALS
 
 DESCRIPTION = """\
@@ -20,6 +19,7 @@ plots to build/compare/DATE/. Without options: some five minutes.
   tools/compare sweep [options]                   how long to poll: limits from 0 to 128 us
   tools/compare front [options]                   latency against processor time, by policy
   tools/compare lab [options]                     stock Linux and fio under Ringside and QEMU
+  tools/compare net [options]                     networks: round trips, frames out and in
 
 exit status: 0; 1 if anything failed, nothing was measured or the machine was not quiet (what was
 measured is written all the same, and marked); 2 for bad options."""
@@ -46,6 +46,22 @@ inside one run of the lab (see tools/lab). Needs no /dev/kvm. Time there is emul
 each other, and with nothing else. Writes what tools/compare writes. Without options: some five
 minutes."""
 
+NET_DESCRIPTION = """\
+Compares networks: the same bare-metal guest on one tap under Ringside and under every other VMM found
+here, in interleaved rounds, each run on a quiet machine; beside them the ceiling, a bare loop on that
+tap without a guest. Round trips are ICMP echoes, which the host's kernel answers within the write of a
+frame; frames out are dropped by the host; frames in come from a sender that knows when the tap has no
+room. All of it is in a network namespace of the command's own, which ends with it: nothing of the
+host's network is touched. Needs root. Prints tables and writes results.json, table.md and plots to
+build/compare/DATE/. Without options: some five minutes."""
+
+NET_EXAMPLES = """\
+examples:
+  tools/compare net
+  tools/compare net --kinds echo --depths 1,4,16,64 --rounds 5
+  tools/compare net --kinds in --in-rates 0,50000,200000 --only Ringside --only ceiling
+  tools/compare net --qemu qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker"""
+
 EXAMPLES = """\
 examples:
   tools/compare
@@ -66,6 +82,7 @@ FRONT_TARGETS = ("disk", "null")
 FRONT_SERVICE_US = 20
 LIMITED_POLLING = ("fixed", "grow-shrink")
 QEMU_AIO = ("io_uring", "native")
+NET_POLLING = {"default": Default(), **POLLING}
 KERNELS = ("6.1", "6.12")  # As in labkit.kernels.
 
 
@@ -84,13 +101,46 @@ def parse(arguments):
     return _finish(parser, arguments)
 
 
+def parse_net(arguments):
+    parser = Parser(prog="tools/compare net", usage="tools/compare net [options]",
+                    description=NET_DESCRIPTION, epilog=NET_EXAMPLES, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    _add_net_jobs(parser.add_argument_group("the jobs"))
+    group = parser.add_argument_group("who is compared")
+    _add_only(group.add_argument)
+    _add_ringside(group)
+    group.add_argument("--ringside-poll", type=_net_pollings, metavar="NAME,...",
+                       default=tuple(map(NET_POLLING.get, ("default", "always", "never"))),
+                       help=f"how its I/O thread waits: of {', '.join(NET_POLLING)} (default: "
+                            "default,always,never)")
+    _add_qemu(group)
+    _add_ceiling_and_peers(group, "net_ceiling")
+    group.add_argument("--sender", default=str(RELEASE_DIRECTORY / "benchmarks" / "net_sender"),
+                       metavar="PATH", help="who sends the frames in")
+    _add_running(parser.add_argument_group("how"), minutes=5, on_disk=False)
+    return _finish(parser, arguments)
+
+
+def _add_net_jobs(group):
+    add = group.add_argument
+    add("--kinds", type=option_types.words_of(tuple(KINDS)), default=tuple(KINDS), metavar="NAME,...",
+        help=f"of {', '.join(KINDS)} (default: all)")
+    add("--frames", type=option_types.frames, default=(64, 1500), metavar="BYTES,...",
+        help="of a frame, Ethernet's header included (default: 64,1500)")
+    add("--depths", type=option_types.numbers, default=(1, 32), metavar="N,...",
+        help="echoes under way (default: 1,32)")
+    add("--in-rates", type=option_types.poll_limits, default=(0,), metavar="N,...",
+        help="frames in a second, 0 for as many as the tap takes (default: 0)")
+    _add_wait(group)
+
+
 def parse_sweep(arguments):
     parser = Parser(prog="tools/compare sweep", usage="tools/compare sweep [options]",
                     description=SWEEP_DESCRIPTION, allow_abbrev=False,
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     _add_jobs(parser.add_argument_group("the jobs"), depths=(1,))
     group = parser.add_argument_group("who and what is swept")
-    group.add_argument("--limits", type=_poll_limits, default=POLL_LIMITS_US, metavar="US,...",
+    group.add_argument("--limits", type=option_types.poll_limits, default=POLL_LIMITS_US, metavar="US,...",
                        help="default: 0,1,2,4,...,128")
     group.add_argument("--ringside-poll", type=_limited_pollings, default=LIMITED_POLLING,
                        metavar="NAME,...", help="of fixed, grow-shrink (default: both)")
@@ -106,9 +156,9 @@ def parse_front(arguments):
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     _add_jobs(parser.add_argument_group("the jobs"), depths=(1,), rates=FRONT_RATES)
     group = parser.add_argument_group("who and what is compared")
-    group.add_argument("--limits", type=_numbers, default=POLL_LIMITS_US[1:], metavar="US,...",
+    group.add_argument("--limits", type=option_types.numbers, default=POLL_LIMITS_US[1:], metavar="US,...",
                        help="of poll=fixed; poll=never is the front's 0 (default: 1,2,4,...,128)")
-    group.add_argument("--price", type=_prices, default=("1",), metavar="N,...",
+    group.add_argument("--price", type=option_types.prices, default=("1",), metavar="N,...",
                        help="of poll=cost (default: 1)")
     _add_qemu_aio(group)
     _add_choice(group, FRONT_TARGETS, FRONT_SERVICE_US)
@@ -143,7 +193,7 @@ def parse_lab(arguments):
     _add_lab_load(parser)
     add = parser.add_argument
     add("--kernel", choices=KERNELS, default=KERNELS[0], help=f"of the guests (default: {KERNELS[0]})")
-    add("--runtime", type=_milliseconds, default=3000, metavar="TIME",
+    add("--runtime", type=option_types.milliseconds, default=3000, metavar="TIME",
         help="of one job, like 1s or 500ms (default: 3s)")
     add("--nvme", action="store_true",
         help="the disk is a namespace of the lab's NVMe controller instead of a file: Ringside and "
@@ -167,7 +217,7 @@ def parse_lab(arguments):
 def _add_lab_load(parser):
     _add_load(parser)
     add = parser.add_argument
-    add("--depths", type=_numbers, default=(1, 4, 16, 32), metavar="N,...", help="default: 1,4,16,32")
+    add("--depths", type=option_types.numbers, default=(1, 4, 16, 32), metavar="N,...", help="default: 1,4,16,32")
     add("--jobs", type=_lab_jobs, default=("plain",), metavar="NAME,...",
         help="what fio does, each at --depths: plain; think=TIME, like think=500us: bursts of as many "
              "requests as the depth, with that time between them; two-cpus: a guest with 2 vCPUs and one "
@@ -181,32 +231,36 @@ def _add_load(group):
     add("--rw", choices=RW, default="randread", help="default: randread")
     add("--rwmix", type=int, default=70, metavar="PERCENT",
         help="reads of randrw and rw (default: 70)")
-    add("--bs", type=_block_size, default="4k", metavar="SIZE", help="default: 4k")
+    add("--bs", type=option_types.block_size, default="4k", metavar="SIZE", help="default: 4k")
 
 
 def _add_jobs(group, depths, rates=()):
     _add_load(group)
     add = group.add_argument
-    add("--depths", type=_numbers, default=depths, metavar="N,...",
+    add("--depths", type=option_types.numbers, default=depths, metavar="N,...",
         help="requests in flight (default: " + ",".join(map(str, depths)) + ")")
-    add("--wait", choices=("poll", "irq"), default="poll",
-        help="how the guest learns of completions (default: poll)")
-    add("--rates", type=_rates, default=rates, metavar="RATE,...",
+    _add_wait(group)
+    add("--rates", type=option_types.rates, default=rates, metavar="RATE,...",
         help=f"then also the open loop: so many arrivals a second, or percents of the best closed "
              f"loop (default: {','.join(rates) or 'none'})")
     _add_thinking(group)
 
 
+def _add_wait(group):
+    group.add_argument("--wait", choices=("poll", "irq"), default="poll",
+                       help="how the guest learns of completions (default: poll)")
+
+
 def _add_thinking(group):
     """Options of the closed loop, as the words that the guest knows (tests/guest/job.h)."""
     one = group.add_mutually_exclusive_group()
-    one.add_argument("--think", action="append", type=lambda text: f"think={_think_time(text)}",
+    one.add_argument("--think", action="append", type=lambda text: f"think={option_types.think_time(text)}",
                      dest="thinking", metavar="TIME",
                      help="from a completion's being seen to the next request in its place, like 20us, as of "
                           "so many users who think. With --wait irq the guest looks at the ring after "
                           "interrupts only and asks for the next at once, as Linux does, also with 0us")
     one.add_argument("--think-serial", action="append", dest="thinking", metavar="TIME",
-                     type=lambda text: f"think-serial={_think_time(text)}",
+                     type=lambda text: f"think-serial={option_types.think_time(text)}",
                      help="the guest works for so long on each completion, one after the other")
     group.add_argument("--depth1", action="append_const", const="depth1=1", dest="thinking",
                        help="a second job with one request in flight on the same queue, which goes "
@@ -222,15 +276,19 @@ def _add_choice(group, targets=TARGETS, null_latency_us=0):
     add = group.add_argument
     add("--targets", type=_targets, default=targets, metavar="NAME,...",
         help=f"of disk, tmpfs, null (default: {','.join(targets)})")
-    add("--null-latency", type=_microseconds, default=null_latency_us, metavar="TIME",
+    add("--null-latency", type=option_types.microseconds, default=null_latency_us, metavar="TIME",
         dest="null_latency_us", help="what target null takes for each request, like 20us "
                                      f"(default: {null_latency_us}us)")
     _add_only(add)
     _add_ringside(group)
     add("--ringside-aio", type=_engines, default=("auto",), metavar="NAME,...",
         help="of auto, io_uring, native, threads (default: auto)")
-    add("--qemu", action="append", metavar="PATH",
-        help="instead of the one in PATH (repeatable); lab: the one that tools/lab uses")
+    _add_qemu(group)
+
+
+def _add_qemu(group):
+    group.add_argument("--qemu", action="append", metavar="PATH",
+                       help="instead of the one in PATH (repeatable); lab: the one that tools/lab uses")
 
 
 def _add_only(add):
@@ -246,9 +304,14 @@ def _add_contestants(group):
         help="how its I/O thread waits: of never, grow-shrink (32 us at most), cost, always "
              "(default: all)")
     _add_signal(group)
-    add("--qemu-poll", type=_poll_limits, default=(0, QEMU_POLL_MAX_NS), metavar="NS,...",
+    add("--qemu-poll", type=option_types.poll_limits, default=(0, QEMU_POLL_MAX_NS), metavar="NS,...",
         help="poll-max-ns of its IOThread (default: 0,%d)" % QEMU_POLL_MAX_NS)
-    add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / "ceiling"), metavar="PATH")
+    _add_ceiling_and_peers(group, "ceiling")
+
+
+def _add_ceiling_and_peers(group, ceiling):
+    add = group.add_argument
+    add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / ceiling), metavar="PATH")
     for name in ("firecracker", "cloud-hypervisor", "crosvm"):
         add(f"--{name}", metavar="PATH")
 
@@ -263,14 +326,16 @@ def _add_signal(group):
                             f"{', '.join(SIGNALLING)} (default: none)")
 
 
-def _add_running(group, minutes, rounds=3):
+def _add_running(group, minutes, rounds=3, on_disk=True):
     add = group.add_argument
-    add("--runtime", type=_milliseconds, metavar="TIME",
+    add("--runtime", type=option_types.milliseconds, metavar="TIME",
         help="of one job, like 1s or 500ms (default: what --minutes leaves)")
     add("--minutes", type=float, default=minutes, metavar="N",
         help="for the whole (default: %(default)s)")
-    add("--disk-dir", default="/var/tmp", metavar="DIR", help="of target disk (default: /var/tmp)")
-    add("--keep-apart", type=_two_processors, metavar="VCPU:OTHERS",
+    if on_disk:
+        add("--disk-dir", default="/var/tmp", metavar="DIR",
+            help="of target disk (default: /var/tmp)")
+    add("--keep-apart", type=option_types.two_processors, metavar="VCPU:OTHERS",
         help="processors, like 0:1, for a VMM's vCPU and for all its other threads; best for the "
              "others is the one that the disk interrupts (/proc/interrupts) (default: any)")
     _add_rounds(group, rounds)
@@ -278,76 +343,12 @@ def _add_running(group, minutes, rounds=3):
 
 def _add_rounds(group, rounds=3):
     add = group.add_argument
-    add("--rounds", type=_positive, default=rounds, metavar="N", help="default: %(default)s")
+    add("--rounds", type=option_types.positive, default=rounds, metavar="N", help="default: %(default)s")
     add("--accept-noise", action="store_true", help="measure on a machine that others use")
     add("--noise-limit", type=float, default=5, metavar="PERCENT",
         help="of the machine's processors that others may use (default: 5)")
     add("--out", type=Path, metavar="DIR", help="default: build/compare/DATE")
     add("--json", action="store_true", help="print results.json instead of the table")
-
-
-def _positive(text):
-    if not re.fullmatch(r"[1-9]\d{0,8}", text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no number above 0")
-    return int(text)
-
-
-def _numbers(text):
-    return tuple(sorted({_positive(word) for word in text.split(",")}))
-
-
-def _poll_limits(text):
-    return tuple(sorted({0 if word == "0" else _positive(word) for word in text.split(",")}))
-
-
-def _rates(text):
-    for word in text.split(","):
-        _positive(word.removesuffix("%"))
-    return tuple(text.split(","))
-
-
-def _block_size(text):
-    if not re.fullmatch(r"[1-9]\d*[kM]?", text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no size like 4k")
-    return text
-
-
-def _milliseconds(text):
-    match = re.fullmatch(r"([1-9]\d*)(ms|s)", text)
-    if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is no time like 1s or 500ms")
-    return int(match.group(1)) * (1000 if match.group(2) == "s" else 1)
-
-
-def _two_processors(text):
-    match = re.fullmatch(r"(\d{1,4}):(\d{1,4})", text)
-    allowed = os.sched_getaffinity(0)
-    if not match or not {int(number) for number in match.groups()} <= allowed:
-        raise argparse.ArgumentTypeError(f"'{text}' is no two processors like 0:1; there are "
-                                         + ",".join(map(str, sorted(allowed))))
-    return int(match.group(1)), int(match.group(2))
-
-
-def _microseconds(text):
-    match = re.fullmatch(r"(\d{1,6})us", text)
-    if not match:
-        raise argparse.ArgumentTypeError(f"'{text}' is no time like 20us")
-    return int(match.group(1))
-
-
-def _think_time(text):
-    if not re.fullmatch(r"0us|[1-9]\d{0,5}us|[1-9]\d{0,2}ms", text):
-        raise argparse.ArgumentTypeError(f"'{text}' is no time below a second like 20us or 2ms")
-    return text
-
-
-def _prices(text):
-    """As text: it goes into names and to Ringside as it is."""
-    prices = tuple(dict.fromkeys(text.split(",")))
-    for price in prices:
-        if not re.fullmatch(r"\d{1,6}(\.\d{1,6})?", price):
-            raise argparse.ArgumentTypeError(f"'{price}' is no price like 0.5")
-    return prices
 
 
 def _lab_jobs(text):
@@ -358,19 +359,13 @@ def _lab_jobs(text):
     return names
 
 
-def _words_of(allowed):
-    def parse_words(text):
-        words = tuple(dict.fromkeys(text.split(",")))
-        for word in words:
-            if word not in allowed:
-                raise argparse.ArgumentTypeError(f"'{word}' is none of {', '.join(allowed)}")
-        return words
-    return parse_words
+def _net_pollings(text):
+    return tuple(map(NET_POLLING.get, option_types.words_of(tuple(NET_POLLING))(text)))
 
 
-_targets = _words_of(TARGETS)
-_pollings = _words_of(tuple(POLLING))
-_limited_pollings = _words_of(LIMITED_POLLING)
-_qemu_engines = _words_of(QEMU_AIO)
-_signallings = _words_of(SIGNALLING)
-_engines = _words_of(("auto", "io_uring", "native", "threads"))
+_targets = option_types.words_of(TARGETS)
+_pollings = option_types.words_of(tuple(POLLING))
+_limited_pollings = option_types.words_of(LIMITED_POLLING)
+_qemu_engines = option_types.words_of(QEMU_AIO)
+_signallings = option_types.words_of(SIGNALLING)
+_engines = option_types.words_of(("auto", "io_uring", "native", "threads"))

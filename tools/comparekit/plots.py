@@ -9,7 +9,7 @@ matplotlib.use("Agg")
 # pylint: disable=wrong-import-position
 from matplotlib import pyplot, ticker
 
-from . import summary
+from . import summary, table
 
 # The same contestant has the same colour and mark in every plot. A family's first colour is the
 # reference's, if it is of that family.
@@ -113,7 +113,7 @@ def _small_tag(tag):
 def _conditions(results):
     settings, machine = results["settings"], results["machine"]
     noisy = " - NOISY MACHINE" if results["noise"] else ""
-    return (f"{settings['rw']} {settings['bs']}, 1 queue, wait={settings['wait']}; "
+    return (f"{table.load_of(settings)}, wait={settings['wait']}; "
             f"{machine['cpu']}, {machine['processors']} processors, Linux {machine['kernel']}; "
             f"{results['date'][:10]}{noisy}")
 

@@ -49,10 +49,6 @@ def runs_of(contestants, targets):
             if contestant.serves(target)]
 
 
-def jobs_of(contestant, settings):
-    return len(contestant.depths(settings["depths"]))
-
-
 def runtime_ms(contestants, targets, settings, minutes):
     """What one job may take, so that all rounds and checks end in that time."""
     jobs, overhead_s = _jobs_and_overhead(contestants, targets, settings)
@@ -70,7 +66,8 @@ def _jobs_and_overhead(contestants, targets, settings):
     """Returns (jobs of all rounds, seconds that runs take beside them)."""
     runs = runs_of(contestants, targets)
     checks = sum(is_checked(contestant, target) for target, contestant in runs)
-    boots, jobs = len(runs), sum(jobs_of(contestant, settings) for _, contestant in runs)
+    boots, jobs = len(runs), sum(target.jobs(contestant, settings)
+                                  for target, contestant in runs)
     if settings["rates"]:
         opened = len(settings["open_loops"]) * sum(not isinstance(contestant, HostEngine)
                                                    for _, contestant in runs)
@@ -80,8 +77,8 @@ def _jobs_and_overhead(contestants, targets, settings):
 
 
 def is_checked(contestant, target):
-    """What the null backend returns is nobody's; fio has its own users."""
-    return not isinstance(contestant, HostEngine) and contestant.checked and not target.is_null
+    """fio has its own users."""
+    return not isinstance(contestant, HostEngine) and contestant.checked and target.is_checked
 
 
 class Schedule:
@@ -117,8 +114,8 @@ class Schedule:
         if not is_checked(contestant, target):
             return
         self._progress.show(f"checking {contestant.name} on {target.name}")
-        words = ["rw=randrw", "verify=1", "bs=4k", "qd=8", f"runtime={_VERIFY_MS}ms",
-                 f"size={_VERIFY_SIZE_MIB}M", f"wait={self._settings['wait']}"]
+        words = [*target.verification(_VERIFY_SIZE_MIB), f"runtime={_VERIFY_MS}ms",
+                 f"wait={self._settings['wait']}"]
         try:
             guest_run.run(contestant, target, words, _VERIFY_MS / 1000)
         except MeasureError as error:
@@ -130,12 +127,12 @@ class Schedule:
             return
         text = (f"{loop} round {number + 1}/{self._settings['rounds']} {target.name}: "
                 f"{contestant.name}")
-        jobs = len(rates) or jobs_of(contestant, self._settings)
+        jobs = len(rates) or target.jobs(contestant, self._settings)
         seconds = jobs * (self._settings["runtime_ms"] + WARMUP_MS) / 1000
         for _ in range(_NOISY_TRIES):
             self._progress.show(text)
             noisy = self._wait_for_quiet()
-            target.drop_cache()
+            target.prepare()
             use = cpu.MachineUse()
             result, failure = self._try(target, contestant, loop, rates, seconds)
             noisy = noisy or self._noise_during(use)
@@ -163,19 +160,18 @@ class Schedule:
         settings = self._settings
         if isinstance(contestant, HostEngine):
             return contestant.run(target, settings, seconds), {}
-        words = [f"rw={settings['rw']}", f"rwmix={settings['rwmix']}", f"bs={settings['bs']}",
-                 f"runtime={settings['runtime_ms']}ms", f"warmup={WARMUP_MS}ms",
-                 f"wait={settings['wait']}"]
+        words = [*target.load(settings), f"runtime={settings['runtime_ms']}ms",
+                 f"warmup={WARMUP_MS}ms", f"wait={settings['wait']}"]
         if loop != "closed":
             words += [f"qd={min(_OPEN_LOOP_DEPTH, contestant.max_depth)}",
                       f"arrival={ARRIVALS[loop]}", "rate=" + ",".join(map(str, rates))]
         else:
-            words += ["qd=" + ",".join(map(str, contestant.depths(settings["depths"]))),
-                      *settings["thinking"]]
+            words += target.closed_loop(contestant, settings)
         found = guest_run.run(contestant, target, words, seconds, settings["apart"])
-        expected = len(rates) or jobs_of(contestant, settings)
+        expected = len(rates) or target.jobs(contestant, settings)
         if len(found[0]) != expected:
             raise MeasureError(f"{len(found[0])} jobs done, {expected} asked for")
+        target.check(found[0])
         return found
 
     def _fail(self, target, contestant, what, error):

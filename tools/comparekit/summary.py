@@ -55,12 +55,12 @@ class Row:
     points: dict = field(default_factory=dict)  # a job's key -> Point
 
 
-def rows(results, target, loop="closed"):
+def rows(results, target, loop="closed", best_of=BEST_OF):
     """Returns the Rows of a target in the contestants' order; the best-of families come last."""
     found = [_row(results, target, contestant, loop) for contestant in results["contestants"]]
     found = [row for row in found if row.points]
-    single = [row for row in found if row.family not in BEST_OF]
-    return single + [_best_of(family, found) for family in reversed(BEST_OF)
+    single = [row for row in found if row.family not in best_of]
+    return single + [_best_of(family, found) for family in reversed(best_of)
                      if any(row.family == family for row in found)]
 
 
@@ -86,6 +86,8 @@ def sweep_rows(results, target, loop, key):
 
 
 def _key(job, loop):
+    if job.get("net") == "in":
+        return job["rate"]
     return job["qd"] if loop == "closed" else job["rate"]
 
 
@@ -107,7 +109,8 @@ def figures(jobs):
     depth-1 job beside it."""
     values = {name: [job[name] for job in jobs if name in job] for name in _FIGURES}
     for name in _LATENCIES:
-        values[name] = [job["latency_ns"][name] for job in jobs]
+        # Frames that go one way have none.
+        values[name] = [job["latency_ns"][name] for job in jobs if "latency_ns" in job]
     beside = [job["depth1"] for job in jobs if "depth1" in job]
     values["depth1_iops"] = [job["iops"] for job in beside]
     for name in ("p50", "p99"):

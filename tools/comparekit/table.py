@@ -50,7 +50,7 @@ def title(results, heading, remark):
     machine, settings = results["machine"], results["settings"]
     lines = [
         f"# {heading}", "",
-        f"{settings['rw']}, {settings['bs']}, {settings.get('queues', '1 queue')}, completions by "
+        f"{load_of(settings)}, completions by "
         f"{settings['wait']}{''.join(f', {word}' for word in settings.get('thinking', []))}; medians "
         f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job. "
         f"{remark}".rstrip(), "",
@@ -74,6 +74,12 @@ def _reference(results):
         return ""
     equal = name.endswith(summary.EQUAL_POLLING)
     return f"Ratios are to {name}{', which polls as long as QEMU does by default' * equal}."
+
+
+def load_of(settings):
+    """What all jobs have in common."""
+    return (settings.get("load")
+            or f"{settings['rw']}, {settings['bs']}, {settings.get('queues', '1 queue')}")
 
 
 def problems(results):
@@ -184,6 +190,30 @@ def _own_counters(results, target):
             + ", ".join(f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}"
                         for key, value in counters.items()) + "."
             for name, counters in last.items()]
+
+
+def of_figures(results, rows, key, heading, figures, ratio_column):
+    """A table of the job with that key: a column for each (heading, name of a figure, unit) with its
+    spread, and the ratio of I/Os a second to the reference in column `ratio_column`."""
+    name = summary.reference(results)
+    reference = next((row for row in rows if row.name == name), None)
+    header = [heading, *(text for text, _, _ in figures)]
+    header.insert(ratio_column, "ratio")
+    lines = []
+    for row in rows:
+        point = row.points.get(key)
+        cells = [marked_name(row), *(_with_spread(point and point[name], unit)
+                                     for _, name, unit in figures)]
+        ratio = summary.ratio(row, reference, key)
+        cells.insert(ratio_column, "-" if ratio is None else f"{ratio:.2f}")
+        lines.append(cells)
+    return layout(header, lines)
+
+
+def _with_spread(figure, unit):
+    if figure is None:
+        return "-"
+    return f"{three_digits(figure.median / unit)} ±{figure.spread:.0%}"
 
 
 def marked_name(row):

@@ -27,7 +27,32 @@ class Target:
     def is_null(self):
         return not self.path
 
-    def drop_cache(self):
+    @property
+    def is_checked(self):
+        """What the null backend returns is nobody's."""
+        return not self.is_null
+
+    def jobs(self, contestant, settings):
+        """How many jobs closed_loop() asks of a contestant."""
+        return len(contestant.depths(settings["depths"]))
+
+    def closed_loop(self, contestant, settings):
+        """The guest's words, beside those that all jobs have."""
+        return ["qd=" + ",".join(map(str, contestant.depths(settings["depths"]))),
+                *settings["thinking"]]
+
+    def load(self, settings):
+        """The guest's words of any loop."""
+        return [f"rw={settings['rw']}", f"rwmix={settings['rwmix']}", f"bs={settings['bs']}"]
+
+    def verification(self, verified_mib):
+        """The guest's words of a short mixed load whose every byte is checked."""
+        return ["rw=randrw", "verify=1", "bs=4k", "qd=8", f"size={verified_mib}M"]
+
+    def check(self, jobs):
+        """Looks from outside at what a contestant has done; raises MeasureError if that is wrong."""
+
+    def prepare(self):
         """For those who read through the page cache: each run shall find the same."""
         if not self.is_null:
             with open(self.path, "rb") as file:

@@ -36,6 +36,7 @@ class MemoryDisk::Channel final : public BlockChannel {
   }
 
   void Submit(BlockRequest& request) override {
+    request.Move(disk_.move_by_);
     disk_.Accept(request);
     if (disk_.at_once_) io_thread_.HandsOverAtOnce();
     if (disk_.on_submit_) disk_.on_submit_();

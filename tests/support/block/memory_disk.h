@@ -40,6 +40,8 @@ class MemoryDisk final : public BlockDevice {
   void HandOverAtOnce(bool at_once) { at_once_ = at_once; }
   // Of every request: 0, or a positive errno.
   void FailWith(int error) { error_ = error; }
+  // All requests, as a channel does that hands them on to another.
+  void MoveBy(uint64_t bytes) { move_by_ = bytes; }
   // Called within Submit, on the channel's thread. To be set while nothing is submitted.
   void OnSubmit(std::function<void()> callback) { on_submit_ = std::move(callback); }
   // Of the next Open.
@@ -76,6 +78,7 @@ class MemoryDisk final : public BlockDevice {
   std::atomic<bool> keep_records_{true};
   std::atomic<bool> at_once_{false};
   std::atomic<int> error_{0};
+  std::atomic<uint64_t> move_by_{0};
   std::function<void()> on_submit_;
   std::atomic<size_t> channels_{0};
   std::atomic<uint64_t> submitted_{0};

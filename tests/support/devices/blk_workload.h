@@ -6,6 +6,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstring>
 #include <gtest/gtest.h>
 #include <map>
 #include <poll.h>
@@ -91,7 +92,10 @@ class BlkWorkload {
     if (read) {
       head = rig_->driver.AddRead(first_ + sector, sectors * 512);
     } else {
-      std::generate(begin, end, [&] { return static_cast<std::byte>(random_()); });
+      for (auto at = begin; at != end; at += sizeof(uint32_t)) {
+        const auto word = static_cast<uint32_t>(random_());
+        std::memcpy(&*at, &word, sizeof word);
+      }
       head = rig_->driver.AddWrite(first_ + sector, {begin, end});
     }
     running_[head] = {sector, sectors, read, {begin, end}};

@@ -28,30 +28,35 @@ class HeldQueue {
   static constexpr IoThreadTuning kHolds = {.poll = {.kind = PollKind::kAlways},
                                             .signalling = Signalling::kCost};
 
-  explicit HeldQueue(const IoThreadTuning& tuning = kHolds, bool event_idx = true)
-      : driver_(*memory_, {.size = 64, .event_idx = event_idx}),
+  explicit HeldQueue(const IoThreadTuning& tuning = kHolds, bool event_idx = true,
+                     uint16_t size = 64)
+      : options_{.size = size, .event_idx = event_idx},
         io_thread_(*IoThread::Start("test", IoThread::Waiter::kEpoll, tuning)) {
     line_.Connect(&call_);
     On([this] {
       io_thread_->RequestBegins();  // lest it sleep since there is nothing to poll for
-      queue_.emplace(*memory_, driver_.layout());
-      signal_.emplace(QueueSignal::Parts{*queue_, line_, *io_thread_, stats_, &records_});
-      driver_.EnableInterrupts();
+      BeginAnew();
     });
   }
   ~HeldQueue() {
-    On([this] {
-      signal_->Drop();
-      io_thread_->RequestEnds();
-    });
+    On([this] { signal_->Drop(); });
+    RunOn(*io_thread_, [this] { io_thread_->RequestEnds(); });
   }
 
   // Any thread.
   template <typename Function>
   void On(Function function) {
-    RunOn(*io_thread_, std::move(function));
+    RunOn(*on_, std::move(function));
   }
-  IoThread& io_thread() { return *io_thread_; }
+  // The one that serves the queue.
+  IoThread& io_thread() { return *on_; }
+  // Has another one serve it, as a device does; null: its own. The other one stays for longer than
+  // this.
+  void MoveTo(IoThread* other) {
+    On([this] { signal_->Release(); });
+    on_ = other != nullptr ? other : io_thread_.get();
+    On([this] { signal_ = std::make_unique<QueueSignal>(Parts(), *signal_); });
+  }
   const SignalStats& stats() const { return stats_; }
   uint64_t raised(SignalReason reason) const {
     return stats_.raised[static_cast<size_t>(reason)].Get();
@@ -69,14 +74,23 @@ class HeldQueue {
   }
   bool WaitForInterrupt() { return WaitForFd(call_.fd(), POLLIN); }
 
-  FakeDriver& driver() { return driver_; }
+  FakeDriver& driver() { return *driver_; }
   Virtqueue& queue() { return *queue_; }
   QueueSignal& signal() { return *signal_; }
 
+  // A new driver, after a reset of the device.
+  void Reset() {
+    signal_->Drop();
+    taken_.clear();
+    if (trace_ != nullptr) trace_->Restart();
+    BeginAnew();
+  }
+  // Requests that were taken and not completed.
+  uint16_t in_flight() const { return static_cast<uint16_t>(taken_.size()); }
   // The guest makes so many requests, and the device takes them.
   void Ask(uint16_t count) {
-    for (uint16_t i = 0; i < count; ++i) driver_.NewChain().AppendReadable(kData, 1).Add();
-    driver_.Publish();
+    for (uint16_t i = 0; i < count; ++i) driver_->NewChain().AppendReadable(kData, 1).Add();
+    driver_->Publish();
     for (DescriptorChain chain; queue_->Take({&chain, 1}) > 0;) {
       if (trace_ != nullptr) trace_->Seen();
       if (trace_ != nullptr) trace_->Taken(chain.head(), RequestKind::kRead, 1);
@@ -98,15 +112,15 @@ class HeldQueue {
   }
   // The guest handles what there is, and asks for the next interrupt.
   void Handle() {
-    while (driver_.TakeUsed()) {
+    while (driver_->TakeUsed()) {
     }
-    driver_.EnableInterrupts();
+    driver_->EnableInterrupts();
   }
   // A guest that asks for kDepth requests, handles all but one of them, and needs a while to ask
   // anew. Whether the interrupt for the last one is held now.
   bool Round() {
     const uint64_t held = stats_.held.Get();
-    Ask(static_cast<uint16_t>(driver_.free_descriptors() - (64 - kDepth)));
+    Ask(static_cast<uint16_t>(driver_->free_descriptors() - (options_.size - kDepth)));
     Complete(static_cast<uint16_t>(taken_.size() - 1));
     if (stats_.held.Get() > held) signal_->Release();
     Handle();
@@ -131,15 +145,32 @@ class HeldQueue {
     return false;
   }
 
-  void Trace() { trace_ = std::make_unique<LatencyTrace>(driver_.ring().size(), histograms_); }
+  // From now on; records of before are gone.
+  void Trace() {
+    StopTrace();
+    trace_ = std::make_unique<LatencyTrace>(options_.size, histograms_);
+  }
+  void StopTrace() {
+    signal_->Release();
+    trace_.reset();
+  }
   std::vector<LatencyRecord> Records() const { return trace_->Records(); }
 
  private:
   static constexpr uint64_t kData = 0x80000;
   static constexpr int64_t kReactionNs = 1'500'000;
 
+  QueueSignal::Parts Parts() { return {*queue_, line_, *on_, stats_, &records_}; }
+  void BeginAnew() {
+    driver_.emplace(*memory_, options_);
+    queue_.emplace(*memory_, driver_->layout());
+    signal_ = std::make_unique<QueueSignal>(Parts());
+    driver_->EnableInterrupts();
+  }
+
+  const FakeDriver::Options options_;
   const std::unique_ptr<GuestMemory> memory_ = MakeMemory(kMiB);
-  FakeDriver driver_;
+  std::optional<FakeDriver> driver_;
   EventFd call_ = *EventFd::Create();
   std::atomic<uint8_t> isr_{0};
   InterruptLine line_{isr_, 1};
@@ -149,8 +180,9 @@ class HeldQueue {
   std::unique_ptr<LatencyTrace> trace_;
   std::deque<DescriptorChain> taken_;
   std::optional<Virtqueue> queue_;
-  std::optional<QueueSignal> signal_;
+  std::unique_ptr<QueueSignal> signal_;
   std::unique_ptr<IoThread> io_thread_;
+  IoThread* on_ = io_thread_.get();
 };
 
 }  // namespace ringside::testing

@@ -13,6 +13,9 @@
 #include "tests/support/block/memory_disk.h"
 #include "tests/support/devices/blk_driver.h"
 #include "tests/support/devices/guest_memory.h"
+#include "tests/support/devices/recording_reports.h"
+#include "tests/support/devices/recording_virtio_events.h"
+#include "tests/support/devices/virtio_blk_rig.h"
 #include "tests/support/poll/run_on.h"
 #include "tests/support/wait.h"
 
@@ -22,64 +25,6 @@ inline constexpr uint64_t kBlkFlushFeature = uint64_t{1} << 9;
 inline constexpr uint64_t kBlkConfigWceFeature = uint64_t{1} << 11;
 inline constexpr uint64_t kBlkDiscardFeature = uint64_t{1} << 13;
 inline constexpr uint64_t kBlkWriteZeroesFeature = uint64_t{1} << 14;
-
-class RecordingVirtioEvents final : public VirtioEvents {
- public:
-  void ConfigChanged() override {}
-  void NeedsReset(std::string_view why) override {
-    const MutexLock lock(mutex_);
-    reasons_.emplace_back(why);
-  }
-  std::vector<std::string> reasons() const {
-    const MutexLock lock(mutex_);
-    return reasons_;
-  }
-
- private:
-  mutable Mutex mutex_;
-  std::vector<std::string> reasons_ ABSL_GUARDED_BY(mutex_);
-};
-
-// One queue as its driver has it.
-class QueueRig {
- public:
-  QueueRig(const GuestMemory& memory, const BlkDriver::Options& options)
-      : driver(memory, options), kick(*EventFd::Create()), call(*EventFd::Create()) {
-    line_.Connect(&call);
-  }
-  QueueSetup Setup(uint16_t index) { return driver.queue().Setup(index, kick, line_); }
-  FakeDriver& queue() { return driver.queue(); }
-
-  void Publish() {
-    queue().Publish();
-    if (queue().NeedsKick()) kick.Signal();
-  }
-  // The next used element, which comes.
-  UsedElement Wait() {
-    if (!SpinUntil([&] { return queue().HasUsed(); })) {
-      ADD_FAILURE() << "a request was never answered";
-      return {.head = 0xffffffff};
-    }
-    return *queue().TakeUsed();
-  }
-  // Of a request that was just added: its status.
-  int Run(uint16_t head) {
-    Publish();
-    const UsedElement used = Wait();
-    EXPECT_EQ(used.head, head);
-    written = used.written;
-    return used.head == head ? driver.status(head) : -1;
-  }
-
-  BlkDriver driver;
-  EventFd kick;
-  EventFd call;
-  uint32_t written = 0;  // by the last Run
-
- private:
-  std::atomic<uint8_t> isr_{0};
-  InterruptLine line_{isr_, 1};
-};
 
 class VirtioBlkFixture : public ::testing::Test {
  protected:
@@ -93,6 +38,9 @@ class VirtioBlkFixture : public ::testing::Test {
     BlockInfo info = {.size = kDiskSize, .can_discard = true};
     std::string serial = "disk-0";
     bool trace_latency = false;
+    DiskThrottle* throttle = nullptr;
+    ErrorAction rerror = ErrorAction::kReport;
+    ErrorAction werror = ErrorAction::kReport;
   };
 
   ~VirtioBlkFixture() override {
@@ -112,7 +60,11 @@ class VirtioBlkFixture : public ::testing::Test {
     device_ = std::make_unique<VirtioBlk>(*disk_, *memory_, threads,
                                           VirtioBlkConfig{.serial = setting.serial,
                                                           .queues = setting.queues,
-                                                          .trace_latency = setting.trace_latency});
+                                                          .trace_latency = setting.trace_latency,
+                                                          .reports = &reports_,
+                                                          .throttle = setting.throttle,
+                                                          .rerror = setting.rerror,
+                                                          .werror = setting.werror});
     MakeRigs();
   }
   // With rings of zeroes, as after any reset.
@@ -176,6 +128,7 @@ class VirtioBlkFixture : public ::testing::Test {
   const std::unique_ptr<GuestMemory> memory_ = MakeMemory(64 * kMiB);
   Setting setting_;
   RecordingVirtioEvents events_;
+  RecordingReports reports_;
   std::vector<std::unique_ptr<IoThread>> threads_;
   std::unique_ptr<MemoryDisk> disk_;
   std::vector<std::unique_ptr<QueueRig>> rigs_;

@@ -36,6 +36,16 @@ class VirtioBlkMoveFixture : public VirtioBlkFixture {
     move->over.WaitOrAbort();
     return move->status;
   }
+  // A rest of all queues; Resume ends it.
+  void BeginPause() {
+    rests_ = std::make_unique<BoundedEvent>();
+    device_->Pause(rest_);
+  }
+  void Pause() {
+    BeginPause();
+    rests_->WaitOrAbort();
+  }
+  bool rests() const { return rests_->HasBeenNotified(); }
   bool IsOn(size_t thread, uint16_t queue = 0) const {
     return &device_->io_thread(queue) == threads_[thread].get();
   }
@@ -76,6 +86,12 @@ class VirtioBlkMoveFixture : public VirtioBlkFixture {
       EXPECT_EQ(driver().status(used.head), kBlkOk);
     }
   }
+
+ private:
+  void Notify() { rests_->Notify(); }
+
+  std::unique_ptr<BoundedEvent> rests_;
+  TaskTo<VirtioBlkMoveFixture, &VirtioBlkMoveFixture::Notify> rest_{*this};
 };
 
 }  // namespace ringside::testing

@@ -13,9 +13,9 @@ struct TestLoader {
   explicit TestLoader(Bytes kernel_content) : kernel(std::move(kernel_content)) {}
 
   absl::StatusOr<BootEntry> Load(const GuestMemory& memory) const {
-    const ImageFile kernel_file = MakeImageFile(kernel);
-    std::optional<ImageFile> initrd_file;
-    if (!initrd.empty()) initrd_file = MakeImageFile(initrd, "initrd");
+    const BootFile kernel_file = MakeBootFile(kernel);
+    std::optional<BootFile> initrd_file;
+    if (!initrd.empty()) initrd_file = MakeBootFile(initrd, "initrd");
     return LoadKernel({.kernel = kernel_file,
                        .initrd = initrd_file.has_value() ? &*initrd_file : nullptr,
                        .command_line = command_line,

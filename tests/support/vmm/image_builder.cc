@@ -49,9 +49,9 @@ UniqueFd MakeMemFd(const Bytes& content) {
   return fd;
 }
 
-ImageFile MakeImageFile(const Bytes& content, const std::string& kind, const std::string& path) {
-  absl::StatusOr<ImageFile> file = ImageFile::FromFd(kind, path, MakeMemFd(content));
-  if (!file.ok()) Die("ImageFile::FromFd");
+BootFile MakeBootFile(const Bytes& content, const std::string& kind, const std::string& path) {
+  absl::StatusOr<BootFile> file = BootFile::FromFd(kind, path, MakeMemFd(content));
+  if (!file.ok()) Die("BootFile::FromFd");
   return *std::move(file);
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "boot/image_file.h"
+#include "boot/boot_file.h"
 
 namespace ringside {
 
@@ -18,8 +18,8 @@ using Bytes = std::vector<uint8_t>;
 Bytes Pattern(size_t count, uint8_t seed = 0);
 
 // A file in a memfd of exactly these bytes (at least one), named "kernel 'test'" in errors.
-ImageFile MakeImageFile(const Bytes& content, const std::string& kind = "kernel",
-                        const std::string& path = "test");
+BootFile MakeBootFile(const Bytes& content, const std::string& kind = "kernel",
+                      const std::string& path = "test");
 // A memfd of these bytes.
 UniqueFd MakeMemFd(const Bytes& content);
 

@@ -1,4 +1,4 @@
-#include "boot/image_file.h"
+#include "boot/boot_file.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-class ImageFileTest : public ::testing::Test {
+class BootFileTest : public ::testing::Test {
  protected:
   std::string Path(const char* name) const { return directory_ / name; }
   std::string MakeFile(const char* name, const Bytes& content) const {
@@ -30,16 +30,16 @@ class ImageFileTest : public ::testing::Test {
   const testing::TempDirectory directory_;
 };
 
-Bytes Read(const ImageFile& file, uint64_t offset, size_t size) {
+Bytes Read(const BootFile& file, uint64_t offset, size_t size) {
   Bytes bytes(size);
   const absl::Status status = file.ReadAt(offset, std::as_writable_bytes(std::span(bytes)));
   EXPECT_TRUE(status.ok()) << status;
   return bytes;
 }
 
-TEST_F(ImageFileTest, ReadsByPosition) {
+TEST_F(BootFileTest, ReadsByPosition) {
   const Bytes content = Pattern(10000);
-  const auto file = ImageFile::Open("initrd", MakeFile("file", content));
+  const auto file = BootFile::Open("initrd", MakeFile("file", content));
   ASSERT_TRUE(file.ok()) << file.status();
   EXPECT_EQ(file->size(), content.size());
   EXPECT_EQ(file->name(), "initrd '" + Path("file") + "'");
@@ -48,41 +48,41 @@ TEST_F(ImageFileTest, ReadsByPosition) {
   EXPECT_EQ(Read(*file, 3, 1), Bytes(1, content[3]));
 }
 
-TEST_F(ImageFileTest, ReadsNothingAnywhere) {
-  const ImageFile file = MakeImageFile({1});
+TEST_F(BootFileTest, ReadsNothingAnywhere) {
+  const BootFile file = MakeBootFile({1});
   EXPECT_TRUE(file.ReadAt(5, {}).ok());
 }
 
-TEST_F(ImageFileTest, MissingFileIsNotFoundAndNamed) {
-  const absl::Status status = ImageFile::Open("kernel", Path("none")).status();
+TEST_F(BootFileTest, MissingFileIsNotFoundAndNamed) {
+  const absl::Status status = BootFile::Open("kernel", Path("none")).status();
   EXPECT_TRUE(absl::IsNotFound(status)) << status;
   EXPECT_EQ(Message(status),
             "cannot open kernel '" + Path("none") + "': No such file or directory");
 }
 
-TEST_F(ImageFileTest, DirectoryIsRefused) {
-  EXPECT_THAT(ImageFile::Open("kernel", directory_.path()).status(),
+TEST_F(BootFileTest, DirectoryIsRefused) {
+  EXPECT_THAT(BootFile::Open("kernel", directory_.path()).status(),
               IsBadInput("kernel '" + directory_.path().string() + "'", "is a directory"));
 }
 
 // Opening it must not wait for a writer either: then this test would never end.
-TEST_F(ImageFileTest, FifoIsRefusedWithoutWaiting) {
+TEST_F(BootFileTest, FifoIsRefusedWithoutWaiting) {
   ASSERT_EQ(mkfifo(Path("fifo").c_str(), 0600), 0);
-  EXPECT_THAT(ImageFile::Open("kernel", Path("fifo")).status(),
+  EXPECT_THAT(BootFile::Open("kernel", Path("fifo")).status(),
               IsBadInput("kernel '" + Path("fifo") + "'", "is not a regular file"));
 }
 
-TEST_F(ImageFileTest, DeviceIsRefused) {
-  EXPECT_THAT(ImageFile::Open("initrd", "/dev/null").status(),
+TEST_F(BootFileTest, DeviceIsRefused) {
+  EXPECT_THAT(BootFile::Open("initrd", "/dev/null").status(),
               IsBadInput("initrd '/dev/null'", "is not a regular file"));
 }
 
-TEST_F(ImageFileTest, EmptyFileIsRefused) {
-  EXPECT_THAT(ImageFile::Open("kernel", MakeFile("empty", {})).status(),
+TEST_F(BootFileTest, EmptyFileIsRefused) {
+  EXPECT_THAT(BootFile::Open("kernel", MakeFile("empty", {})).status(),
               IsBadInput("kernel '" + Path("empty") + "'", "is empty"));
 }
 
-TEST_F(ImageFileTest, ForbiddenFileIsPermissionDeniedAndNamed) {
+TEST_F(BootFileTest, ForbiddenFileIsPermissionDeniedAndNamed) {
   const std::string path = MakeFile("secret", {1});
   ASSERT_EQ(chmod(path.c_str(), 0), 0);
   directory_.OpenToAll();
@@ -90,14 +90,14 @@ TEST_F(ImageFileTest, ForbiddenFileIsPermissionDeniedAndNamed) {
   // others).
   constexpr uid_t kNobody = 65534;
   const int self = setfsuid(kNobody);
-  const absl::Status status = ImageFile::Open("kernel", path).status();
+  const absl::Status status = BootFile::Open("kernel", path).status();
   setfsuid(static_cast<uid_t>(self));
   EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
   EXPECT_EQ(Message(status), "cannot open kernel '" + path + "': Permission denied");
 }
 
-TEST_F(ImageFileTest, ReadingBehindTheEndIsAnError) {
-  const ImageFile file = MakeImageFile(Pattern(100));
+TEST_F(BootFileTest, ReadingBehindTheEndIsAnError) {
+  const BootFile file = MakeBootFile(Pattern(100));
   Bytes bytes(10);
   const auto target = std::as_writable_bytes(std::span(bytes));
   EXPECT_TRUE(file.ReadAt(90, target).ok());
@@ -106,9 +106,9 @@ TEST_F(ImageFileTest, ReadingBehindTheEndIsAnError) {
   EXPECT_THAT(file.ReadAt(5000, target), IsBadInput("kernel 'test'", "is truncated"));
 }
 
-TEST_F(ImageFileTest, FileThatShrinksIsAnErrorThatNamesItsEnd) {
+TEST_F(BootFileTest, FileThatShrinksIsAnErrorThatNamesItsEnd) {
   const std::string path = MakeFile("shrinks", Pattern(100));
-  const auto file = ImageFile::Open("kernel", path);
+  const auto file = BootFile::Open("kernel", path);
   ASSERT_TRUE(file.ok()) << file.status();
   ASSERT_EQ(truncate(path.c_str(), 40), 0);
   Bytes bytes(100);
@@ -116,8 +116,8 @@ TEST_F(ImageFileTest, FileThatShrinksIsAnErrorThatNamesItsEnd) {
               IsBadInput("kernel '" + path + "'", "ends at byte 40"));
 }
 
-TEST_F(ImageFileTest, FailingReadNamesTheFile) {
-  const auto file = ImageFile::FromFd("kernel", "write-only", [this] {
+TEST_F(BootFileTest, FailingReadNamesTheFile) {
+  const auto file = BootFile::FromFd("kernel", "write-only", [this] {
     return UniqueFd(open(MakeFile("file", {1}).c_str(), O_WRONLY | O_CLOEXEC));
   }());
   ASSERT_TRUE(file.ok()) << file.status();
@@ -127,8 +127,8 @@ TEST_F(ImageFileTest, FailingReadNamesTheFile) {
   EXPECT_THAT(std::string(Message(status)), HasSubstr("cannot read kernel 'write-only': "));
 }
 
-TEST_F(ImageFileTest, ClosedDescriptorIsAnError) {
-  EXPECT_THAT(std::string(Message(ImageFile::FromFd("kernel", "gone", UniqueFd()).status())),
+TEST_F(BootFileTest, ClosedDescriptorIsAnError) {
+  EXPECT_THAT(std::string(Message(BootFile::FromFd("kernel", "gone", UniqueFd()).status())),
               HasSubstr("kernel 'gone': Bad file descriptor"));
 }
 

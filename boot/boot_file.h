@@ -12,13 +12,13 @@
 
 namespace ringside {
 
-class ImageFile {
+class BootFile {
  public:
   // `kind` ("kernel") begins each error.
-  static absl::StatusOr<ImageFile> Open(const std::string& kind, const std::string& path);
+  static absl::StatusOr<BootFile> Open(const std::string& kind, const std::string& path);
   // For tests: takes a descriptor of any file of known size, such as a memfd.
-  static absl::StatusOr<ImageFile> FromFd(const std::string& kind, const std::string& path,
-                                          UniqueFd fd);
+  static absl::StatusOr<BootFile> FromFd(const std::string& kind, const std::string& path,
+                                         UniqueFd fd);
 
   uint64_t size() const { return size_; }
   // "kernel 'vmlinuz'": how errors name it.
@@ -27,7 +27,7 @@ class ImageFile {
   absl::Status ReadAt(uint64_t offset, std::span<std::byte> data) const;
 
  private:
-  ImageFile(std::string name, UniqueFd fd, uint64_t size)
+  BootFile(std::string name, UniqueFd fd, uint64_t size)
       : name_(std::move(name)), fd_(std::move(fd)), size_(size) {}
 
   std::string name_;

@@ -1,0 +1,204 @@
+#include "net/stream_network.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <endian.h>
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+constexpr size_t kLengthSize = 4;
+constexpr size_t kBuffer = 128 << 10;
+
+uint32_t LengthAt(const std::byte* wire) {
+  uint32_t length;
+  std::memcpy(&length, wire, sizeof length);
+  return be32toh(length);
+}
+
+// Copies `bytes` into what is left of the room, and returns where that goes on.
+struct Room {
+  std::span<const iovec> parts;
+  size_t offset = 0;  // in the first
+
+  void Put(const std::byte* bytes, size_t size) {
+    while (size > 0 && !parts.empty()) {
+      const size_t some = std::min(size, parts.front().iov_len - offset);
+      std::memcpy(static_cast<std::byte*>(parts.front().iov_base) + offset, bytes, some);
+      bytes += some;
+      size -= some;
+      offset += some;
+      if (offset < parts.front().iov_len) return;
+      parts = parts.subspan(1);
+      offset = 0;
+    }
+  }
+};
+
+}  // namespace
+
+class StreamNetwork::Channel final : public FrameChannel {
+ public:
+  Channel(UniqueFd fd, UniqueFd sender)
+      : FrameChannel(fd.get(), sender.get()), fd_(std::move(fd)), sender_(std::move(sender)) {}
+
+  Sent Send(std::span<const iovec> frame) override;
+  bool HasUnsent() const override { return unsent_begin_ < unsent_end_; }
+  Sent Flush() override;
+  ssize_t Receive(std::span<const iovec> room) override;
+
+ private:
+  ssize_t SendParts(std::span<iovec> parts);
+  void Keep(std::span<const iovec> parts, size_t sent);
+  // Whether there are as many bytes; else kNothing or kGone says why not.
+  ssize_t Read(size_t wanted);
+  size_t buffered() const { return end_ - begin_; }
+
+  const UniqueFd fd_;
+  const UniqueFd sender_;
+  // The sending thread's.
+  std::array<iovec, kMaxFrameParts + 1> wire_;
+  size_t unsent_begin_ = 0, unsent_end_ = 0;
+  const std::unique_ptr<std::byte[]> unsent_ =
+      std::make_unique_for_overwrite<std::byte[]>(kLengthSize + kMaxFrame);
+  // The receiving thread's.
+  size_t begin_ = 0, end_ = 0;
+  const std::unique_ptr<std::byte[]> buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBuffer);
+};
+
+// What was sent; kNothing: the socket takes nothing now; kGone.
+ssize_t StreamNetwork::Channel::SendParts(std::span<iovec> parts) {
+  const msghdr message = {.msg_iov = parts.data(), .msg_iovlen = parts.size()};
+  while (true) {
+    const ssize_t sent = sendmsg(fd_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (sent > 0) return sent;
+    if (sent < 0 && errno == EINTR) continue;
+    return sent < 0 && (errno == EAGAIN || errno == ENOBUFS) ? kNothing : kGone;
+  }
+}
+
+FrameChannel::Sent StreamNetwork::Channel::Send(std::span<const iovec> frame) {
+  if (HasUnsent()) {
+    if (const Sent flushed = Flush(); flushed != Sent::kYes) return flushed;
+  }
+  // The frame without its header.
+  uint32_t length = 0;
+  size_t to_skip = kNetHeaderSize;
+  size_t count = 1;
+  for (const iovec& part : frame) {
+    const size_t skipped = std::min(to_skip, part.iov_len);
+    to_skip -= skipped;
+    if (skipped == part.iov_len || count == wire_.size()) continue;
+    wire_[count++] = {static_cast<std::byte*>(part.iov_base) + skipped, part.iov_len - skipped};
+    length += static_cast<uint32_t>(part.iov_len - skipped);
+  }
+  uint32_t length_on_wire = htobe32(length);
+  wire_[0] = {&length_on_wire, sizeof length_on_wire};
+  const std::span parts = std::span(wire_).first(count);
+  const ssize_t sent = SendParts(parts);
+  if (sent == kNothing) return Sent::kFull;
+  if (sent == kGone) return Sent::kGone;
+  if (static_cast<size_t>(sent) < kLengthSize + length) Keep(parts, static_cast<size_t>(sent));
+  return Sent::kYes;
+}
+
+void StreamNetwork::Channel::Keep(std::span<const iovec> parts, size_t sent) {
+  unsent_begin_ = unsent_end_ = 0;
+  for (const iovec& part : parts) {
+    const size_t skipped = std::min(sent, part.iov_len);
+    sent -= skipped;
+    const size_t left = part.iov_len - skipped;
+    std::memcpy(&unsent_[unsent_end_], static_cast<std::byte*>(part.iov_base) + skipped, left);
+    unsent_end_ += left;
+  }
+}
+
+FrameChannel::Sent StreamNetwork::Channel::Flush() {
+  while (HasUnsent()) {
+    iovec part = {&unsent_[unsent_begin_], unsent_end_ - unsent_begin_};
+    const ssize_t sent = SendParts(std::span(&part, 1));
+    if (sent == kNothing) return Sent::kFull;
+    if (sent == kGone) return Sent::kGone;
+    unsent_begin_ += static_cast<size_t>(sent);
+  }
+  return Sent::kYes;
+}
+
+ssize_t StreamNetwork::Channel::Read(size_t wanted) {
+  while (buffered() < wanted) {
+    if (kBuffer - begin_ < wanted) {
+      std::memmove(&buffer_[0], &buffer_[begin_], buffered());
+      end_ -= begin_;
+      begin_ = 0;
+    }
+    const ssize_t size = recv(fd_.get(), &buffer_[end_], kBuffer - end_, MSG_DONTWAIT);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return kNothing;
+    if (size <= 0) return kGone;
+    end_ += static_cast<size_t>(size);
+  }
+  return static_cast<ssize_t>(wanted);
+}
+
+ssize_t StreamNetwork::Channel::Receive(std::span<const iovec> room) {
+  if (const ssize_t size = Read(kLengthSize); size <= 0) return size;
+  const size_t length = LengthAt(&buffer_[begin_]);
+  // Behind what is no frame nothing can be found any more.
+  if (length < kLeastFrame - kNetHeaderSize || length > kMaxFrame - kNetHeaderSize) return kGone;
+  if (const ssize_t size = Read(kLengthSize + length); size <= 0) return size;
+  constexpr std::array<std::byte, kNetHeaderSize> kPlain = {};
+  Room left = {room};
+  left.Put(kPlain.data(), kPlain.size());
+  left.Put(&buffer_[begin_ + kLengthSize], length);
+  begin_ += kLengthSize + length;
+  if (begin_ == end_) begin_ = end_ = 0;
+  return static_cast<ssize_t>(kNetHeaderSize + length);
+}
+
+absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::On(UniqueFd fd, std::string name) {
+  UniqueFd sender(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!sender.valid()) return ErrnoError(errno, "cannot duplicate a socket", "raise 'ulimit -n'");
+  std::unique_ptr<StreamNetwork> network(new StreamNetwork);
+  network->info_.name = std::move(name);
+  network->channel_ = std::make_unique<Channel>(std::move(fd), std::move(sender));
+  return network;
+}
+
+absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::Connect(const std::string& path) {
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  if (path.empty() || path.size() >= sizeof address.sun_path) {
+    return BadInput("the network's socket '%s' is not a path of 1 to %d characters", path,
+                    sizeof address.sun_path - 1);
+  }
+  path.copy(address.sun_path, path.size());
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoError(errno, "cannot make a socket", "raise 'ulimit -n'");
+  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return absl::FailedPreconditionError(
+        ErrnoError(errno, absl::StrFormat("cannot connect to the network's socket '%s'", path),
+                   "start 'passt --socket' with this path first")
+            .message());
+  }
+  return On(std::move(fd), path);
+}
+
+absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::ByDescriptor(int fd) {
+  int type = 0;
+  socklen_t size = sizeof type;
+  if (getsockopt(fd, SOL_SOCKET, SO_TYPE, &type, &size) != 0 || type != SOCK_STREAM) {
+    return BadInput(
+        "descriptor %d is no stream socket: give the one that passt has the other end of", fd);
+  }
+  UniqueFd own(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (!own.valid()) return ErrnoError(errno, "cannot duplicate a socket", "raise 'ulimit -n'");
+  return On(std::move(own), "user");
+}
+
+}  // namespace ringside

@@ -1,0 +1,241 @@
+#include "net/tap.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <linux/if_tun.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+
+#include "base/clock.h"
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+constexpr char kDevice[] = "/dev/net/tun";
+constexpr int kQueueFlags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
+static_assert(kNetChecksum == TUN_F_CSUM && kNetTso4 == TUN_F_TSO4 && kNetTso6 == TUN_F_TSO6 &&
+              kNetEcn == TUN_F_TSO_ECN);
+
+absl::Status Precondition(const absl::Status& status) {
+  return absl::FailedPreconditionError(status.message());
+}
+
+ifreq Request(const std::string& name) {
+  ifreq request = {};
+  name.copy(request.ifr_name, IFNAMSIZ - 1);
+  return request;
+}
+
+absl::StatusOr<UniqueFd> OpenDevice() {
+  UniqueFd fd(open(kDevice, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+  if (fd.valid()) return fd;
+  if (errno == EACCES || errno == EPERM) {
+    return ErrnoError(errno, absl::StrFormat("cannot open %s", kDevice),
+                      "let this user read and write it, or use --net user");
+  }
+  return Precondition(ErrnoError(errno, absl::StrFormat("cannot open %s", kDevice),
+                                 "load the kernel's module 'tun', or use --net user"));
+}
+
+absl::Status NotOpened(const std::string& name, uint16_t pairs, int error) {
+  const bool exists = if_nametoindex(name.c_str()) != 0;
+  const std::string what = absl::StrFormat("tap '%s' cannot be opened", name);
+  switch (error) {
+    case EPERM:
+      return ErrnoError(error, what,
+                        exists
+                            ? "it is another user's: make one with 'ip tuntap add', user and all"
+                            : "it is not there, and making one takes CAP_NET_ADMIN: make it with "
+                              "'ip tuntap add', or use --net user");
+    case EBUSY:
+      return Precondition(ErrnoError(error, what,
+                                     "another process has it: end that, or give "
+                                     "another name"));
+    case EINVAL:
+      if (exists && pairs > 1) {
+        return BadInput("%s with %d queue pairs: it is no tap, or was made without multi_queue",
+                        what, pairs);
+      }
+      return BadInput("%s: %s", what,
+                      exists ? "that interface is no tap" : "no interface has such a name");
+    default:
+      return Precondition(ErrnoError(error, what));
+  }
+}
+
+// A queue of the interface, which is made by the first where it is not there. The request has the
+// name then, which may have been a pattern.
+absl::StatusOr<UniqueFd> OpenQueue(ifreq& request, uint16_t pairs) {
+  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, OpenDevice());
+  request.ifr_flags = static_cast<short>(kQueueFlags | (pairs > 1 ? IFF_MULTI_QUEUE : 0));
+  if (ioctl(fd.get(), TUNSETIFF, &request) == 0) return fd;
+  if (errno == EINVAL && pairs == 1) {
+    // One that has room for more queues wants each to say so.
+    request.ifr_flags = static_cast<short>(kQueueFlags | IFF_MULTI_QUEUE);
+    if (ioctl(fd.get(), TUNSETIFF, &request) == 0) return fd;
+  }
+  return NotOpened(request.ifr_name, pairs, errno);
+}
+
+// Of an interface, through any socket.
+absl::Status SetUpInterface(ifreq request, uint16_t mtu) {
+  const UniqueFd socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  request.ifr_flags = IFF_UP;
+  if (ioctl(socket_fd.get(), SIOCSIFFLAGS, &request) != 0) {
+    return ErrnoError(errno, absl::StrFormat("tap '%s' cannot be brought up", request.ifr_name));
+  }
+  if (mtu == 0) return absl::OkStatus();
+  request.ifr_mtu = mtu;
+  if (ioctl(socket_fd.get(), SIOCSIFMTU, &request) == 0) return absl::OkStatus();
+  return ErrnoError(errno,
+                    absl::StrFormat("tap '%s' cannot have an MTU of %d", request.ifr_name, mtu));
+}
+
+// 0: not known.
+uint16_t MtuOf(const std::string& name) {
+  const UniqueFd socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  ifreq request = Request(name);
+  if (ioctl(socket_fd.get(), SIOCGIFMTU, &request) != 0) return 0;
+  return static_cast<uint16_t>(std::min(request.ifr_mtu, 65535));
+}
+
+// What somebody else has opened has to be a queue of a tap with our kind of header.
+absl::StatusOr<std::string> CheckQueue(int number, const UniqueFd& fd) {
+  ifreq request = {};
+  if (ioctl(fd.get(), TUNGETIFF, &request) != 0) {
+    const std::string what = absl::StrFormat("descriptor %d is no queue of a tap", number);
+    return absl::InvalidArgumentError(ErrnoError(errno, what, "open one with TUNSETIFF").message());
+  }
+  if ((request.ifr_flags & kQueueFlags) != kQueueFlags) {
+    return BadInput(
+        "descriptor %d is a queue of '%s' without IFF_TAP, IFF_NO_PI or IFF_VNET_HDR: "
+        "open it with all three",
+        number, request.ifr_name);
+  }
+  const int flags = fcntl(fd.get(), F_GETFL);
+  if (flags < 0 || fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
+    return ErrnoError(errno, absl::StrFormat("descriptor %d stays one that blocks", number));
+  }
+  return std::string(request.ifr_name);
+}
+
+}  // namespace
+
+absl::Status Tap::CheckHost() {
+  return OpenDevice().status();
+}
+
+absl::StatusOr<std::unique_ptr<Tap>> Tap::ByName(const std::string& name, uint16_t pairs,
+                                                 uint16_t mtu) {
+  if (name.empty() || name.size() > kMaxName) {
+    return BadInput("tap '%s': an interface's name has 1 to %d characters", name, kMaxName);
+  }
+  const bool exists = if_nametoindex(name.c_str()) != 0;
+  std::unique_ptr<Tap> tap(new Tap);
+  ifreq request = Request(name);
+  for (uint16_t pair = 0; pair < pairs; ++pair) {
+    RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, OpenQueue(request, pairs));
+    RINGSIDE_RETURN_IF_ERROR(tap->Add(std::move(fd)));
+  }
+  tap->info_.name = request.ifr_name;
+  if (!exists) RINGSIDE_RETURN_IF_ERROR(SetUpInterface(request, mtu));
+  RINGSIDE_RETURN_IF_ERROR(tap->SetUp());
+  return tap;
+}
+
+absl::StatusOr<std::unique_ptr<Tap>> Tap::ByDescriptors(std::span<const int> fds) {
+  if (fds.empty() || fds.size() > kMaxPairs) {
+    return BadInput("a tap by descriptors has 1 to %d of them, not %d", kMaxPairs, fds.size());
+  }
+  std::unique_ptr<Tap> tap(new Tap);
+  for (const int number : fds) {
+    UniqueFd fd(fcntl(number, F_DUPFD_CLOEXEC, 0));
+    if (!fd.valid()) return BadInput("descriptor %d is not open: give one of a tap", number);
+    RINGSIDE_ASSIGN_OR_RETURN(std::string name, CheckQueue(number, fd));
+    if (!tap->info_.name.empty() && tap->info_.name != name) {
+      return BadInput(
+          "descriptor %d is a queue of '%s' and the one before of '%s': give queues of "
+          "one tap",
+          number, name, tap->info_.name);
+    }
+    tap->info_.name = std::move(name);
+    RINGSIDE_RETURN_IF_ERROR(tap->Add(std::move(fd)));
+  }
+  RINGSIDE_RETURN_IF_ERROR(tap->SetUp());
+  return tap;
+}
+
+absl::Status Tap::Add(UniqueFd fd) {
+  UniqueFd sender(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
+  if (!sender.valid()) {
+    return ErrnoError(errno, "cannot duplicate a tap's descriptor", "raise 'ulimit -n'");
+  }
+  channels_.push_back(std::make_unique<FrameFile>(std::move(fd), std::move(sender)));
+  return absl::OkStatus();
+}
+
+absl::Status Tap::SetUp() {
+  const int header_size = kNetHeaderSize;
+  for (const auto& channel : channels_) {
+    if (ioctl(channel->receive_fd(), TUNSETVNETHDRSZ, &header_size) != 0) {
+      return Precondition(ErrnoError(errno, absl::StrFormat("tap '%s' takes no headers of %d bytes",
+                                                            info_.name, header_size)));
+    }
+  }
+  info_.pairs = attached_ = static_cast<uint16_t>(channels_.size());
+  info_.takes_offloads = true;
+  info_.mtu = MtuOf(info_.name);
+  // What it can do it says by taking it.
+  const int fd = channels_.front()->receive_fd();
+  for (const uint32_t offloads : {kNetChecksum | kNetTso4 | kNetTso6 | kNetEcn,
+                                  kNetChecksum | kNetTso4 | kNetTso6, uint32_t{kNetChecksum}}) {
+    if (ioctl(fd, TUNSETOFFLOAD, uint64_t{offloads}) != 0) continue;
+    info_.offloads = offloads_ = offloads;
+    break;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Tap::AllowChange() {
+  if (changes_.Allows(MonotonicNs())) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrFormat("the guest changes tap '%s' too often", info_.name));
+}
+
+absl::Status Tap::SetOffloads(uint32_t offloads) {
+  if (offloads == offloads_) return absl::OkStatus();
+  RINGSIDE_RETURN_IF_ERROR(AllowChange());
+  if (ioctl(channels_.front()->receive_fd(), TUNSETOFFLOAD, uint64_t{offloads}) != 0) {
+    return ErrnoError(errno, absl::StrFormat("tap '%s' does not change its offloads", info_.name));
+  }
+  offloads_ = offloads;
+  return absl::OkStatus();
+}
+
+absl::Status Tap::SetPairs(uint16_t pairs) {
+  if (pairs == attached_) return absl::OkStatus();
+  RINGSIDE_RETURN_IF_ERROR(AllowChange());
+  while (attached_ != pairs) {
+    const bool attaches = attached_ < pairs;
+    const uint16_t pair = attaches ? attached_ : static_cast<uint16_t>(attached_ - 1);
+    ifreq request = {};
+    request.ifr_flags = static_cast<short>(attaches ? IFF_ATTACH_QUEUE : IFF_DETACH_QUEUE);
+    if (ioctl(channels_[pair]->receive_fd(), TUNSETQUEUE, &request) != 0) {
+      return ErrnoError(errno, absl::StrFormat("queue %d of tap '%s' cannot be %s", pair,
+                                               info_.name, attaches ? "attached" : "detached"));
+    }
+    attached_ = attaches ? static_cast<uint16_t>(attached_ + 1) : pair;
+  }
+  return absl::OkStatus();
+}
+
+void Tap::SetCarrier(bool up) {
+  const int carrier = up ? 1 : 0;
+  ioctl(channels_.front()->receive_fd(), TUNSETCARRIER, &carrier);  // the host may be too old
+}
+
+}  // namespace ringside

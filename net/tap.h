@@ -1,0 +1,57 @@
+// A tap of the host: an Ethernet interface whose frames a program reads and writes. By its name, of
+// an interface that is there (`ip tuntap add`, which may give it to a user) or that is made for as
+// long as this lives; or by descriptors that somebody else has opened, one for each queue pair.
+//
+// Errors say in one line what is wrong and what to do: InvalidArgument for a name or a descriptor
+// that cannot be a tap's, PermissionDenied, FailedPrecondition where another process has it or the
+// host has no taps.
+// Threads and ownership: as HostNetwork.
+// Spec: Linux, Documentation/networking/tuntap.rst and include/uapi/linux/if_tun.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "net/change_limit.h"
+#include "net/frame_file.h"
+
+namespace ringside {
+
+class Tap final : public HostNetwork {
+ public:
+  static constexpr uint16_t kMaxPairs = 8;
+  static constexpr size_t kMaxName = 15;  // IFNAMSIZ and its end
+
+  // Whether this process may use taps at all: why not, if so.
+  static absl::Status CheckHost();
+  // `mtu`: that of one which is made; 0: 1500.
+  static absl::StatusOr<std::unique_ptr<Tap>> ByName(const std::string& name, uint16_t pairs,
+                                                     uint16_t mtu);
+  // Duplicates them. Like their originals, which are the same open files, they do not block from
+  // then on.
+  static absl::StatusOr<std::unique_ptr<Tap>> ByDescriptors(std::span<const int> fds);
+
+  const Info& info() const override { return info_; }
+  FrameChannel& channel(uint16_t pair) override { return *channels_[pair]; }
+  absl::Status SetOffloads(uint32_t offloads) override;
+  absl::Status SetPairs(uint16_t pairs) override;
+  void SetCarrier(bool up) override;
+
+ private:
+  Tap() = default;
+  absl::Status Add(UniqueFd fd);
+  absl::Status SetUp();
+  absl::Status AllowChange();
+
+  Info info_;
+  std::vector<std::unique_ptr<FrameFile>> channels_;
+  uint32_t offloads_ = 0;
+  uint16_t attached_ = 0;  // the first so many channels
+  ChangeLimit changes_;
+};
+
+}  // namespace ringside

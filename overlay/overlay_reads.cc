@@ -1,0 +1,98 @@
+// Reads of an overlay that are not of one place alone.
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+
+#include "overlay/overlay_channel.h"
+
+namespace ringside {
+namespace {
+
+// Moves the cursor over `length` bytes, and adds the pieces of memory that they are.
+void Slice(std::span<const Segment> segments, SegmentCursor& cursor, uint64_t length,
+           std::vector<Segment>& to) {
+  while (length != 0) {
+    const Segment& segment = segments[cursor.segment];
+    const auto take =
+        static_cast<uint32_t>(std::min<uint64_t>(segment.length - cursor.skip, length));
+    if (take != 0) {
+      to.push_back({.host = segment.host + cursor.skip, .length = take, .region = segment.region});
+    }
+    cursor.Advance(segments, take);
+    if (take == 0) cursor = {.segment = cursor.segment + 1};  // it was empty
+    length -= take;
+  }
+}
+
+void Zero(std::span<const Segment> segments) {
+  for (const Segment& segment : segments) std::memset(segment.host, 0, segment.length);
+}
+
+}  // namespace
+
+// Then it is the base's as it is.
+bool OverlayChannel::IsAllOfBase(const BlockRequest& request, uint64_t length) const {
+  if (length == 0 || base_ == nullptr || request.offset + length > state_.base_bytes) return false;
+  const uint64_t end = OverlayBlocks(request.offset + length);
+  const BlockMap::Run run = map_.RunAt(request.offset / kOverlayBlock, end);
+  return run.state == BlockState::kBase && run.end == end;
+}
+
+// The next pieces of a read, as far as one turn goes.
+void OverlayChannel::ReadOn(Op& op) {
+  if (op.result == 0 && GivesUp(op)) op.result = -ECANCELED;
+  std::array<Piece, kMostPieces> pieces;
+  size_t count = 0;
+  uint64_t zeroed = 0;
+  op.segments.clear();
+  while (op.result == 0 && op.at < EndByte(op) && count < kMostPieces && zeroed < kZeroedATurn) {
+    if (CutPiece(op, pieces[count], zeroed)) ++count;
+  }
+  if (op.result != 0) return Finish(op);
+  if (count == 0) return op.at == EndByte(op) ? Finish(op) : Later(op, &OverlayChannel::ReadOn);
+  op.then = op.at == EndByte(op) ? &OverlayChannel::Finish : &OverlayChannel::ReadOn;
+  // The list of segments is complete: it moves no more.
+  for (const Piece& piece : std::span(pieces).first(count)) {
+    SubmitChild(op, *piece.below, BlockOp::kRead, piece.offset,
+                std::span(op.segments).subspan(piece.first_segment, piece.segments));
+  }
+}
+
+// False: it was of zeroes, and is done.
+bool OverlayChannel::CutPiece(Op& op, Piece& piece, uint64_t& zeroed) {
+  const BlockMap::Run run = map_.RunAt(op.at / kOverlayBlock, op.end);
+  uint64_t to = std::min(run.end * kOverlayBlock, EndByte(op));
+  BlockChannel* below = nullptr;
+  uint64_t offset = op.at;
+  if (run.state == BlockState::kBad) {
+    op.result = -EIO;
+    return false;
+  }
+  if (run.state == BlockState::kHere) {
+    below = file_.get();
+    offset += data_offset_;
+  } else if (run.state == BlockState::kBase && base_ != nullptr && op.at < state_.base_bytes) {
+    below = base_.get();
+    to = std::min(to, state_.base_bytes);
+    counters_.base_reads.Add();
+  } else {
+    to = std::min(to, op.at + kZeroedATurn);
+  }
+  const size_t first_segment = op.segments.size();
+  Slice(op.request->segments, op.cursor, to - op.at, op.segments);
+  if (below == nullptr) {
+    Zero(std::span(op.segments).subspan(first_segment));
+    op.segments.resize(first_segment);
+    zeroed += to - op.at;
+  }
+  op.at = to;
+  if (below == nullptr) return false;
+  piece = {.below = below,
+           .offset = offset,
+           .first_segment = first_segment,
+           .segments = op.segments.size() - first_segment};
+  return true;
+}
+
+}  // namespace ringside

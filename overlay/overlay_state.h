@@ -1,0 +1,47 @@
+// What the channels of an overlay share: the map, the blocks that are busy, and the commits that
+// make the map durable.
+//
+// A commit writes the map's changed pages, between two flushes of the file: what a page says is
+// durable before the page, and the page before whoever waits for the commit knows. One is under way
+// at a time; those who come meanwhile share the next. It runs on a channel of one who waits for it.
+//
+// Threads: any.
+#pragma once
+
+#include <memory>
+
+#include "base/sync.h"
+#include "block/fifo.h"
+#include "overlay/block_map.h"
+#include "overlay/busy_blocks.h"
+
+namespace ringside {
+
+struct OverlayState {
+  // `keeps_map`: the map is written to a file; else it is in memory alone, and so is the data.
+  OverlayState(std::unique_ptr<BlockMap> map_of, const OverlayHeader& header, uint64_t limit_bytes,
+               bool keeps)
+      : data_offset(header.data_offset),
+        base_bytes(header.base_bytes),
+        limit_blocks(limit_bytes == 0 ? UINT64_MAX : limit_bytes / kOverlayBlock),
+        keeps_map(keeps),
+        map(std::move(map_of)) {}
+
+  const uint64_t data_offset;
+  const uint64_t base_bytes;  // beyond, blocks that show the base are zeroes
+  const uint64_t limit_blocks;
+  const bool keeps_map;
+  bool has_new_name = false;  // the file was made, and its name is not durable; the commits'
+  std::string path;
+
+  Mutex mutex;
+  // Its bits are read without the lock.
+  const std::unique_ptr<BlockMap> map;
+  BusyBlocks busy ABSL_GUARDED_BY(mutex);
+  uint64_t reserved_blocks ABSL_GUARDED_BY(mutex) = 0;  // that writes under way will allocate
+  bool commits ABSL_GUARDED_BY(mutex) = false;
+  Fifo<OverlayOp> want_commit ABSL_GUARDED_BY(mutex);  // the next one
+  Fifo<OverlayOp> in_commit ABSL_GUARDED_BY(mutex);    // the one under way
+};
+
+}  // namespace ringside

@@ -1,0 +1,98 @@
+#!/bin/sh
+# Runs inside the lab (busybox sh): a stock guest on a tap of the lab's kernel, and on passt. It
+# pings, moves MIB both ways while its queues are moved, and sees its link pulled; then a quarter of
+# that with the machine paused, and its devices made anew, all the time.
+#
+#   net_linux.sh RINGSIDE PAUSING_RINGSIDE KERNEL INITRD MIB
+set -u
+ringside=$1 pausing=$2 kernel=$3 initrd=$4 mib=$5
+. "$(dirname "$0")/common.sh"
+api=$work/vm.sock
+# prepare MIB: what each side sends.
+prepare() {
+    mib=$1
+    head -c $((mib << 20)) /dev/urandom >"$work/in"
+    sum_in=$(sha256sum <"$work/in" | cut -d ' ' -f 1)
+}
+ip link set lo up
+# passt leaves root for nobody, and gives the guest the addresses of an interface with a route.
+grep -q nobody /etc/passwd 2>/dev/null || echo 'nobody:x:65534:65534::/:/bin/sh' >>/etc/passwd
+tunctl -t up0 >/dev/null
+ip addr add 192.0.2.10/24 dev up0
+ip link set up0 up
+ip route add default via 192.0.2.1
+tunctl -t rs0 >/dev/null
+
+ctl() {
+    "$ringside" ctl "$api" "$@" >"$work/ctl" 2>&1 && return
+    fail "ctl $*: $(cat "$work/ctl")"
+}
+
+# boot PROGRAM LINK OPTION...: a guest, until the host has an address for it to talk to.
+boot() {
+    program=$1 link=$2
+    shift 2
+    start_until 'guest_mac=' "$program" run --kernel "$kernel" --initrd "$initrd" --memory 512M \
+        --api-sock "$api" --cmdline "console=ttyS0 quiet panic=-1 net_mib=$mib net_link=$link" "$@" ||
+        fail "the guest did not print its MAC address"
+    ip addr add 10.77.0.1/24 dev rs0 2>/dev/null
+    ip link set rs0 up
+    sleep 300 | nc -l -p 5001 >"$work/out" &
+    nc -l -p 5002 <"$work/in" >/dev/null &
+}
+
+check_transfer() {
+    [ "$(value ping_lost)" = 0 ] || fail "of 20 pings were lost: '$(value ping_lost)' %"
+    [ "$(value received_sum)" = "$sum_in" ] || fail "what the guest received is not what was sent"
+    sum_out=$(sha256sum <"$work/out" | cut -d ' ' -f 1)
+    [ "$(value sent_sum)" = "$sum_out" ] || fail "what the guest sent is not what was received"
+    warnings=$(warnings_in <"$work/console")
+    [ -z "$warnings" ] || fail "the guest's kernel warns: $warnings"
+    grep -q '^guest=done' "$work/console" || fail "the guest did not come to its end"
+    [ "$code" = 0 ] || fail "exit code $code, expected 0"
+}
+
+is_moved() {
+    boot "$ringside" yes --net tap=rs0,mac=02:00:00:00:77:02 --net user --iothread id=a --iothread id=b
+    [ $started = no ] || {
+        moves=0
+        until grep -q '^guest=transferred' "$work/console" || ! kill -0 $pid; do
+            for to in b a; do
+                ctl move-queue net0 0 --iothread $to
+                ctl move-queue net0 1 --iothread $to
+                moves=$((moves + 2))
+            done
+            sleep 0.2
+        done
+        ctl set-link net0 --up off
+        wait_for 'guest=sees that the link is down' 20 || fail "the guest does not see its link go"
+        ctl set-link net0 --up on
+        ctl network net0
+    }
+    finish 120
+    kill %% 2>/dev/null
+}
+
+is_paused() {
+    RINGSIDE_PAUSES=30 boot "$pausing" no --net tap=rs0 --disk type=null,size=1M
+    finish 180
+}
+
+prepare "$mib"
+began=$(cut -d . -f 1 /proc/uptime)
+to_the_end is_moved
+check_transfer
+[ "$(sed -n 's/.*guest_mac=\(.*\) mtu.*/\1/p' "$work/console")" = 02:00:00:00:77:02 ] ||
+    fail "another MAC address than was given"
+[ "$(value replugged_lost)" = 0 ] || fail "behind the pulled link: '$(value replugged_lost)' % lost"
+[ "$(value dhcp_address)" = 192.0.2.10 ] || fail "DHCP by passt: '$(value dhcp_address)'"
+[ "${moves:-0}" -ge 4 ] || fail "queues were moved ${moves:-0} times"
+! pidof passt >/dev/null || fail "passt is still there"
+prepare $(((mib + 3) / 4))
+to_the_end is_paused
+check_transfer
+[ "$(value pauses)" -ge 5 ] || fail "the machine was paused '$(value pauses)' times"
+[ "$(value restores)" -ge 2 ] || fail "devices were made anew '$(value restores)' times"
+[ $failures = 0 ] || { echo "--- console:"; tail -n 60 "$work/console"; exit 1; }
+echo "$moves moves, $(value pauses) pauses, devices made anew $(value restores)" \
+    "times, in $(($(cut -d . -f 1 /proc/uptime) - began)) s"

@@ -1,0 +1,154 @@
+// Frames on a stream socket, as passt has them: in pieces, one behind the other, more than the
+// socket takes, and what is none.
+#include "net/stream_network.h"
+
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+
+#include "tests/support/status_matchers.h"
+#include "tests/support/wait.h"
+
+namespace ringside {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+using testing::WaitForFd;
+using enum FrameChannel::Sent;
+
+class StreamNetworkTest : public ::testing::Test {
+ protected:
+  StreamNetworkTest() {
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) abort();
+    peer_ = UniqueFd(ends[0]);
+    const UniqueFd own(ends[1]);
+    network_ = *StreamNetwork::ByDescriptor(own.get());
+  }
+
+  FrameChannel& channel() { return network_->channel(0); }
+  static Bytes OnWire(const Bytes& frame) {
+    const size_t size = frame.size();
+    Bytes wire = {0, static_cast<uint8_t>(size >> 16), static_cast<uint8_t>(size >> 8),
+                  static_cast<uint8_t>(size)};
+    wire.insert(wire.end(), frame.begin(), frame.end());
+    return wire;
+  }
+  void Put(const Bytes& bytes) {
+    ASSERT_EQ(write(peer_.get(), bytes.data(), bytes.size()), static_cast<ssize_t>(bytes.size()));
+  }
+  // Into two pieces, the first of which the header does not fill.
+  ssize_t Receive(Bytes& frame) {
+    frame.assign(kMaxFrame, 0xee);
+    const std::array<iovec, 2> room = {{{frame.data(), 20}, {&frame[20], frame.size() - 20}}};
+    const ssize_t size = channel().Receive(room);
+    frame.resize(size > 0 ? static_cast<size_t>(size) : 0);
+    return size;
+  }
+  FrameChannel::Sent Send(Bytes frame) {
+    frame.insert(frame.begin(), kNetHeaderSize, 0x77);
+    const std::array<iovec, 3> parts = {
+        {{frame.data(), 5}, {&frame[5], 20}, {&frame[25], frame.size() - 25}}};
+    return channel().Send(parts);
+  }
+  static Bytes Expected(const Bytes& frame) {
+    Bytes all(kNetHeaderSize, 0);
+    all.insert(all.end(), frame.begin(), frame.end());
+    return all;
+  }
+
+  UniqueFd peer_;
+  std::unique_ptr<StreamNetwork> network_;
+};
+
+TEST_F(StreamNetworkTest, FramesComeWholeHoweverTheyAreCut) {
+  Bytes wire;
+  for (const size_t size : {60, 14, 1514, 65553}) {
+    const Bytes frame = OnWire(Bytes(size, static_cast<uint8_t>(size)));
+    wire.insert(wire.end(), frame.begin(), frame.end());
+  }
+  Bytes got;
+  std::vector<size_t> sizes;
+  size_t put = 0;
+  for (const size_t piece : {1, 3, 5, 62, 10, 1000, 700, 30000, 40000}) {
+    const size_t some = std::min(piece, wire.size() - put);
+    Put(Bytes(wire.begin() + static_cast<ptrdiff_t>(put),
+              wire.begin() + static_cast<ptrdiff_t>(put + some)));
+    put += some;
+    while (const ssize_t size = Receive(got)) {
+      ASSERT_GT(size, 0);
+      sizes.push_back(got.size() - kNetHeaderSize);
+      EXPECT_EQ(got, Expected(Bytes(sizes.back(), static_cast<uint8_t>(sizes.back()))));
+    }
+  }
+  EXPECT_EQ(sizes, (std::vector<size_t>{60, 14, 1514, 65553}));
+}
+
+TEST_F(StreamNetworkTest, AFrameGoesOutWithItsLength) {
+  const Bytes frame(100, 9);
+  EXPECT_EQ(Send(frame), kYes);
+  Bytes got(200);
+  got.resize(static_cast<size_t>(read(peer_.get(), got.data(), got.size())));
+  EXPECT_EQ(got, OnWire(frame));
+}
+
+TEST_F(StreamNetworkTest, WhatTheSocketDoesNotTakeFollows) {
+  Bytes expected;
+  uint8_t number = 0;
+  FrameChannel::Sent sent = kYes;
+  while (sent == kYes) {
+    const Bytes frame(50000, ++number);
+    sent = Send(frame);
+    if (sent != kYes) break;
+    const Bytes wire = OnWire(frame);
+    expected.insert(expected.end(), wire.begin(), wire.end());
+  }
+  EXPECT_EQ(sent, kFull);
+  Bytes got;
+  while (got.size() < expected.size()) {
+    Bytes some(100000);
+    ASSERT_TRUE(WaitForFd(peer_.get(), POLLIN));
+    some.resize(static_cast<size_t>(read(peer_.get(), some.data(), some.size())));
+    got.insert(got.end(), some.begin(), some.end());
+    if (channel().HasUnsent()) (void)channel().Flush();
+  }
+  EXPECT_EQ(got, expected);
+  EXPECT_FALSE(channel().HasUnsent());
+  EXPECT_EQ(Send(Bytes(60)), kYes);
+}
+
+TEST_F(StreamNetworkTest, ALengthThatNoFrameHasEndsIt) {
+  for (const Bytes& wrong :
+       {Bytes{0, 0, 0, 0}, Bytes{0, 0, 0, 13}, Bytes{0, 1, 0, 18}, Bytes{0xff, 0xff, 0xff, 0xff}}) {
+    int ends[2];
+    ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+    peer_ = UniqueFd(ends[0]);
+    const UniqueFd own(ends[1]);
+    network_ = *StreamNetwork::ByDescriptor(own.get());
+    Put(wrong);
+    Bytes got;
+    EXPECT_EQ(Receive(got), FrameChannel::kGone);
+  }
+}
+
+TEST_F(StreamNetworkTest, APeerThatGoesIsSeenWithoutASignal) {
+  Put(OnWire(Bytes(60)));
+  peer_ = UniqueFd();
+  Bytes got;
+  EXPECT_GT(Receive(got), 0) << "what it has said before";
+  EXPECT_EQ(Receive(got), FrameChannel::kGone);
+  EXPECT_EQ(Send(Bytes(60)), kGone);
+}
+
+TEST_F(StreamNetworkTest, WhatIsNoSuchSocketIsRefused) {
+  EXPECT_THAT(StreamNetwork::ByDescriptor(9999).status(), IsBadInput("9999", "no stream socket"));
+  EXPECT_THAT(StreamNetwork::ByDescriptor(STDERR_FILENO).status(),
+              IsBadInput("descriptor 2", "no stream socket"));
+  EXPECT_THAT(StreamNetwork::Connect("").status(), IsBadInput("''", "characters"));
+  EXPECT_THAT(StreamNetwork::Connect(std::string(200, 'x')).status(),
+              IsBadInput("x", "characters"));
+  const absl::Status nobody = StreamNetwork::Connect("/nowhere/passt.sock").status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(nobody)) << nobody;
+}
+
+}  // namespace
+}  // namespace ringside

@@ -1,0 +1,211 @@
+// Taps in a network namespace of the test's own: by name and by descriptor, what they carry, and
+// what is said of those that cannot be had.
+#include "net/tap.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <linux/capability.h>
+#include <linux/if_packet.h>
+#include <linux/if_tun.h>
+#include <net/ethernet.h>
+#include <netinet/in.h>
+#include <sys/syscall.h>
+#include <thread>
+
+#include "tests/support/net/own_network.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/wait.h"
+
+namespace ringside {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::OwnNetwork;
+using testing::WaitForFd;
+
+class TapTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!network_.allowed()) GTEST_SKIP() << OwnNetwork::kNotAllowed;
+    if (access("/dev/net/tun", R_OK | W_OK) != 0) GTEST_SKIP() << "there is no /dev/net/tun here";
+  }
+
+  // The other end of what a tap carries: all frames of the interface, from inside the host.
+  static UniqueFd Sniffer(const std::string& name) {
+    UniqueFd fd(socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, htons(ETH_P_ALL)));
+    const sockaddr_ll address = {.sll_family = AF_PACKET,
+                                 .sll_protocol = htons(ETH_P_ALL),
+                                 .sll_ifindex = static_cast<int>(OwnNetwork::IndexOf(name))};
+    if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) abort();
+    return fd;
+  }
+  static std::vector<uint8_t> Frame(uint8_t mark) {
+    std::vector<uint8_t> frame(64, mark);
+    frame[12] = 0x88;  // an EtherType for experiments, IEEE 802
+    frame[13] = 0xb5;
+    return frame;
+  }
+  static FrameChannel::Sent Send(FrameChannel& channel, std::vector<uint8_t> frame) {
+    std::array<uint8_t, kNetHeaderSize> header = {};
+    const std::array<iovec, 2> parts = {
+        {{header.data(), header.size()}, {frame.data(), frame.size()}}};
+    return channel.Send(parts);
+  }
+  static ssize_t Receive(FrameChannel& channel, std::vector<uint8_t>& frame) {
+    frame.assign(kMaxFrame, 0);
+    const iovec part = {frame.data(), frame.size()};
+    const ssize_t size = channel.Receive(std::span(&part, 1));
+    frame.resize(size > 0 ? static_cast<size_t>(size) : 0);
+    return size;
+  }
+  static UniqueFd OpenTun(const char* name, int flags) {
+    UniqueFd fd(open("/dev/net/tun", O_RDWR | O_CLOEXEC));
+    ifreq request = {};
+    std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+    request.ifr_flags = static_cast<short>(flags);
+    if (ioctl(fd.get(), TUNSETIFF, &request) != 0) abort();
+    return fd;
+  }
+
+  const OwnNetwork network_;
+};
+
+TEST_F(TapTest, OneThatIsMadeCarriesFramesAndEndsWithItsUser) {
+  {
+    auto tap = Tap::ByName("rs0", 1, 1400);
+    ASSERT_TRUE(tap.ok()) << tap.status();
+    EXPECT_EQ((*tap)->info().name, "rs0");
+    EXPECT_EQ((*tap)->info().mtu, 1400);
+    EXPECT_TRUE((*tap)->info().takes_offloads);
+    EXPECT_NE((*tap)->info().offloads & (kNetChecksum | kNetTso4), 0u);
+    EXPECT_TRUE(OwnNetwork::IsUp("rs0"));
+    FrameChannel& channel = (*tap)->channel(0);
+    const UniqueFd sniffer = Sniffer("rs0");
+    EXPECT_EQ(Send(channel, Frame(7)), FrameChannel::Sent::kYes);
+    std::vector<uint8_t> got(100);
+    ASSERT_TRUE(WaitForFd(sniffer.get(), POLLIN));
+    got.resize(static_cast<size_t>(read(sniffer.get(), got.data(), got.size())));
+    EXPECT_EQ(got, Frame(7));
+
+    ASSERT_EQ(write(sniffer.get(), Frame(8).data(), 64), 64);
+    ASSERT_TRUE(WaitForFd(channel.receive_fd(), POLLIN));
+    ASSERT_EQ(Receive(channel, got), 64 + 12);
+    EXPECT_EQ((std::vector<uint8_t>(got.begin() + 12, got.end())), Frame(8));
+    EXPECT_EQ(Receive(channel, got), FrameChannel::kNothing);
+  }
+  EXPECT_EQ(OwnNetwork::IndexOf("rs0"), 0u);
+}
+
+TEST_F(TapTest, OneThatIsThereIsTakenAndLeft) {
+  const UniqueFd maker = OpenTun("rs0", IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_MULTI_QUEUE);
+  ASSERT_EQ(ioctl(maker.get(), TUNSETPERSIST, 1), 0);
+  {
+    EXPECT_TRUE(Tap::ByName("rs0", 1, 0).ok());
+    auto tap = Tap::ByName("rs0", 3, 0);
+    ASSERT_TRUE(tap.ok()) << tap.status();
+    EXPECT_EQ((*tap)->info().pairs, 3);
+    EXPECT_FALSE(OwnNetwork::IsUp("rs0")) << "that is its owner's to say";
+    EXPECT_EQ(Send((*tap)->channel(0), Frame(1)), FrameChannel::Sent::kDropped);
+  }
+  EXPECT_NE(OwnNetwork::IndexOf("rs0"), 0u);
+}
+
+TEST_F(TapTest, ItsQueuesAreAttachedAndDetached) {
+  auto tap = Tap::ByName("rs0", 2, 0);
+  ASSERT_TRUE(tap.ok()) << tap.status();
+  const UniqueFd sniffer = Sniffer("rs0");
+  const auto in_second = [&] {
+    std::vector<uint8_t> got;
+    size_t frames = 0;
+    for (uint8_t i = 0; i < 200; ++i) {
+      // Flows are told apart by their addresses.
+      std::vector<uint8_t> frame = Frame(i);
+      EXPECT_EQ(write(sniffer.get(), frame.data(), frame.size()), 64);
+    }
+    while (Receive((*tap)->channel(0), got) > 0) {
+    }
+    while (Receive((*tap)->channel(1), got) > 0) ++frames;
+    return frames;
+  };
+  EXPECT_GT(in_second(), 0u);
+  ASSERT_TRUE((*tap)->SetPairs(1).ok());
+  EXPECT_EQ(in_second(), 0u);
+  ASSERT_TRUE((*tap)->SetPairs(2).ok());
+  EXPECT_GT(in_second(), 0u);
+}
+
+TEST_F(TapTest, AGuestChangesItOnlySoOften) {
+  auto tap = Tap::ByName("rs0", 1, 0);
+  ASSERT_TRUE(tap.ok()) << tap.status();
+  int changes = 0;
+  absl::Status status;
+  while (status.ok() && changes < 1000) status = (*tap)->SetOffloads(++changes % 2);
+  EXPECT_EQ(changes, ChangeLimit::kBurst + 1);
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+}
+
+TEST_F(TapTest, OneThatIsRemovedIsGone) {
+  auto tap = Tap::ByName("rs0", 1, 0);
+  ASSERT_TRUE(tap.ok()) << tap.status();
+  ASSERT_TRUE(OwnNetwork::Remove("rs0"));
+  FrameChannel& channel = (*tap)->channel(0);
+  EXPECT_TRUE(WaitForFd(channel.receive_fd(), POLLIN));
+  std::vector<uint8_t> got;
+  EXPECT_EQ(Receive(channel, got), FrameChannel::kGone);
+  EXPECT_EQ(Send(channel, Frame(1)), FrameChannel::Sent::kGone);
+}
+
+TEST_F(TapTest, ByDescriptor) {
+  const UniqueFd good = OpenTun("rs0", IFF_TAP | IFF_NO_PI | IFF_VNET_HDR);
+  const int number = good.get();
+  auto tap = Tap::ByDescriptors(std::span(&number, 1));
+  ASSERT_TRUE(tap.ok()) << tap.status();
+  EXPECT_EQ((*tap)->info().name, "rs0");
+  ASSERT_TRUE(OwnNetwork::SetUp("rs0", true));
+  EXPECT_EQ(Send((*tap)->channel(0), Frame(1)), FrameChannel::Sent::kYes);
+
+  const UniqueFd without_header = OpenTun("rs1", IFF_TAP | IFF_NO_PI);
+  const UniqueFd tun = OpenTun("rs2", IFF_TUN | IFF_NO_PI | IFF_VNET_HDR);
+  const UniqueFd other = OpenTun("rs3", IFF_TAP | IFF_NO_PI | IFF_VNET_HDR);
+  const UniqueFd fresh(open("/dev/net/tun", O_RDWR | O_CLOEXEC));
+  const UniqueFd file(open("/dev/null", O_RDWR | O_CLOEXEC));
+  const auto status = [](std::vector<int> fds) { return Tap::ByDescriptors(fds).status(); };
+  EXPECT_THAT(status({}), IsBadInput("descriptors", "1 to 8"));
+  EXPECT_THAT(status({9999}), IsBadInput("9999", "not open"));
+  EXPECT_THAT(status({file.get()}), IsBadInput("descriptor", "no queue of a tap"));
+  EXPECT_THAT(status({fresh.get()}), IsBadInput("descriptor", "no queue of a tap"));
+  EXPECT_THAT(status({without_header.get()}), IsBadInput("rs1", "IFF_VNET_HDR"));
+  EXPECT_THAT(status({tun.get()}), IsBadInput("rs2", "IFF_TAP"));
+  EXPECT_THAT(status({number, other.get()}), IsBadInput("rs3", "one tap"));
+}
+
+TEST_F(TapTest, WhatCannotBeHadIsSaidInOneLine) {
+  EXPECT_THAT(Tap::ByName("", 1, 0).status(), IsBadInput("tap ''", "1 to 15"));
+  EXPECT_THAT(Tap::ByName("sixteenletters00", 1, 0).status(),
+              IsBadInput("sixteenletters00", "1 to 15"));
+  EXPECT_THAT(Tap::ByName("lo", 1, 0).status(), IsBadInput("'lo'", "no tap"));
+  EXPECT_THAT(Tap::ByName("a/b", 1, 0).status(), IsBadInput("a/b", "no interface has such a name"));
+  auto tap = Tap::ByName("rs0", 1, 0);
+  ASSERT_TRUE(tap.ok()) << tap.status();
+  const absl::Status busy = Tap::ByName("rs0", 1, 0).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(busy)) << busy;
+  EXPECT_THAT(std::string(Message(busy)), HasSubstr("another process has it"));
+  EXPECT_THAT(Tap::ByName("rs0", 2, 0).status(), IsBadInput("rs0", "multi_queue"));
+}
+
+TEST_F(TapTest, WithoutRightsItSaysWhatToDo) {
+  // Of a thread of its own, whose rights end with it.
+  std::thread([&] {
+    __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3, .pid = 0};
+    __user_cap_data_struct data[2] = {};
+    ASSERT_EQ(syscall(SYS_capget, &header, data), 0);
+    data[0].effective &= ~(1U << CAP_NET_ADMIN);
+    ASSERT_EQ(syscall(SYS_capset, &header, data), 0);
+    const absl::Status status = Tap::ByName("rs0", 1, 0).status();
+    EXPECT_TRUE(absl::IsPermissionDenied(status)) << status;
+    EXPECT_THAT(std::string(Message(status)), HasSubstr("--net user"));
+  }).join();
+}
+
+}  // namespace
+}  // namespace ringside

@@ -1,0 +1,1 @@
+"""What a power cut may leave of a disk: the parts of tools/powercut."""

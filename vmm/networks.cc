@@ -1,0 +1,169 @@
+#include "vmm/networks.h"
+
+#include <algorithm>
+
+#include "base/nearest.h"
+#include "base/status.h"
+#include "net/stream_network.h"
+#include "net/tap.h"
+#include "vmm/pci_slots.h"
+#include "vmm/queue_mapping.h"
+
+namespace ringside {
+namespace {
+
+absl::StatusOr<std::unique_ptr<HostNetwork>> OpenHost(const NetConfig& config) {
+  if (!config.tap.empty()) {
+    return Tap::ByName(config.tap, std::max<uint16_t>(config.queues, 1), config.mtu);
+  }
+  if (!config.fds.empty()) return Tap::ByDescriptors(config.fds);
+  if (!config.socket.empty()) return StreamNetwork::Connect(config.socket);
+  if (config.stream_fd >= 0) return StreamNetwork::ByDescriptor(config.stream_fd);
+  return BadInput("passt is started by the command 'ringside run': start it, and give its socket");
+}
+
+absl::Status Named(const std::string& id, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrFormat("network '%s': %s", id, Message(status)));
+}
+
+}  // namespace
+
+std::string NetworkId(const NetConfig& config, size_t index) {
+  return config.id.empty() ? absl::StrFormat("net%d", index) : config.id;
+}
+
+absl::StatusOr<MacAddress> ParseMac(const std::string& text) {
+  MacAddress mac = {};
+  bool is_right = text.size() == 3 * mac.size() - 1;
+  for (size_t i = 0; is_right && i < text.size(); ++i) {
+    const char c = text[i];
+    if (i % 3 == 2) {
+      is_right = c == ':';
+      continue;
+    }
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                             : -1;
+    is_right = digit >= 0;
+    mac[i / 3] = static_cast<uint8_t>(mac[i / 3] << 4 | digit);
+  }
+  if (!is_right) return BadInput("is not a MAC address such as 02:00:00:12:34:56");
+  if ((mac[0] & 1) != 0 || mac == MacAddress{}) {
+    return BadInput(
+        "is not one interface's MAC address: the first byte is even, and not all are 0");
+  }
+  return mac;
+}
+
+std::string MacText(const MacAddress& mac) {
+  return absl::StrFormat("%02x:%02x:%02x:%02x:%02x:%02x", mac[0], mac[1], mac[2], mac[3], mac[4],
+                         mac[5]);
+}
+
+// FNV-1a: any hash that stays as it is will do.
+MacAddress MacOf(const std::string& id, const std::string& network) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : id + '/' + network) {
+    hash = (hash ^ static_cast<uint8_t>(c)) * uint64_t{0x100000001b3};
+  }
+  MacAddress mac;
+  for (size_t i = 0; i < mac.size(); ++i) mac[i] = static_cast<uint8_t>(hash >> (8 * i + 8));
+  mac[0] = static_cast<uint8_t>((mac[0] & 0xfc) | 0x02);
+  return mac;
+}
+
+absl::StatusOr<std::unique_ptr<Networks>> Networks::Open(const MachineConfig& config,
+                                                         const IoThreads& io_threads, Logger log) {
+  if (config.networks.size() > kMax) {
+    return BadInput("networks: there are %d, and a machine has at most %d", config.networks.size(),
+                    kMax);
+  }
+  std::unique_ptr<Networks> networks(new Networks(log));
+  for (size_t i = 0; i < config.networks.size(); ++i) {
+    const absl::Status status = networks->Add(config.networks[i], io_threads);
+    if (!status.ok()) return Named(NetworkId(config.networks[i], i), status);
+  }
+  return networks;
+}
+
+absl::Status Networks::Add(const NetConfig& config, const IoThreads& io_threads) {
+  const std::string id = NetworkId(config, networks_.size());
+  RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<HostNetwork> host, OpenHost(config));
+  const std::vector<std::string> names = io_threads.names();
+  RINGSIDE_ASSIGN_OR_RETURN(std::vector<std::string> mapped,
+                            MapQueues(config.shares, host->info().pairs, io_threads,
+                                      names[networks_.size() % names.size()]));
+  MacAddress mac = MacOf(id, host->info().name);
+  if (!config.mac.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(mac, ParseMac(config.mac));
+  }
+  networks_.emplace_back(config, id, std::move(mapped), std::move(host), mac);
+  return absl::OkStatus();
+}
+
+absl::Status Networks::Plug(const DeviceContext& context, GuestDevices& devices) {
+  for (Network& network : networks_) {
+    const HostNetwork::Info& host = network.host->info();
+    const VirtioNetConfig config = {.name = network.id,
+                                    .mac = network.mac,
+                                    .mtu = network.config.mtu != 0 ? network.config.mtu : host.mtu,
+                                    .trace_latency = network.config.trace_latency,
+                                    .throttle = &network.throttle,
+                                    .log = log_};
+    RINGSIDE_ASSIGN_OR_RETURN(const std::vector<IoThread*> io_threads,
+                              context.io_threads.FindOrFirst(network.io_threads));
+    RINGSIDE_RETURN_IF_ERROR(
+        devices.Plug(network.id, host.name, kNetworkSlot,
+                     std::make_unique<VirtioNet>(*network.host, network.link, context.memory,
+                                                 io_threads, config)));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Networks::Network*> Networks::Find(const std::string& id) {
+  std::vector<std::string> ids;
+  for (Network& network : networks_) {
+    if (network.id == id) return &network;
+    ids.push_back(network.id);
+  }
+  if (ids.empty()) {
+    return absl::NotFoundError(absl::StrFormat("there is no network '%s': there are none", id));
+  }
+  return absl::NotFoundError(
+      absl::StrFormat("there is no network '%s': did you mean '%s'?", id, Nearest(id, ids)));
+}
+
+bool Networks::Has(const std::string& id) const {
+  return std::ranges::any_of(networks_, [&](const Network& each) { return each.id == id; });
+}
+
+absl::Status Networks::SetLink(const std::string& id, bool up, DeviceQueues& queues,
+                               absl::Duration patience) {
+  RINGSIDE_ASSIGN_OR_RETURN(Network* const network, Find(id));
+  return queues.Change(id, patience, [&](QueuedDevice& device, VirtioPci& pci) {
+    network->host->SetCarrier(up);
+    pci.transport().ChangeConfig([&] { static_cast<VirtioNet&>(device).SetLink(up); });
+    return absl::OkStatus();
+  });
+}
+
+absl::Status Networks::SetThrottle(const std::string& id, const ThrottleLimits& limits) {
+  RINGSIDE_RETURN_IF_ERROR(Throttle::Check(absl::StrFormat("network '%s'", id), limits));
+  RINGSIDE_ASSIGN_OR_RETURN(Network* const network, Find(id));
+  network->throttle.Set(limits);
+  return absl::OkStatus();
+}
+
+void Networks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {
+  for (const Network& network : networks_) {
+    statistics.networks.push_back({.id = network.id,
+                                   .path = network.host->info().name,
+                                   .mac = MacText(network.mac),
+                                   .link_up = network.link.up.load(std::memory_order_relaxed),
+                                   .throttle = network.throttle.limits(),
+                                   .queues = queues.Statistics(network.id)});
+  }
+}
+
+}  // namespace ringside

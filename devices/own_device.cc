@@ -85,18 +85,15 @@ class OwnDevice::Worker final : public QueueWorker {
   void Drains() override { Recall(); }
   bool HasShare();
   bool IsOut(const RequestAccess& request) const;
-  void EndTurn();
 
   Device& device_;
   Queue& own_queue_;
   ChainBuffers buffers_;        // of the chain at hand
   std::vector<Popped> popped_;  // by head
-  bool answered_ = false;       // something that the guest was not shown yet
   // What it has popped in which turn of the thread.
   uint64_t turn_ = 0;
   uint16_t turn_requests_ = 0;
   uint64_t turn_bytes_ = 0;
-  HookTo<Worker, &Worker::EndTurn> end_turn_hook_{*this};
 };
 
 // One over the device's life.
@@ -180,7 +177,7 @@ bool OwnDevice::Worker::Pop(Request& request) {
   DescriptorChain chain;
   if (TakeChains(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) {
     // What was taken in good order is the driver's, also before a chain that was not.
-    if (queue().error() != nullptr && std::exchange(answered_, false)) Show();
+    if (queue().error() != nullptr && queue().HasUnshown()) Show();
     ReportIfBroken();
     return false;
   }
@@ -219,10 +216,7 @@ void OwnDevice::Worker::Push(Request& request, uint32_t written) {
   // The rings of a queue that is stopped are the driver's, those of a broken one are not to be
   // trusted.
   if (stopped() || queue().error() != nullptr) return TellIfIdle();
-  if (trace() != nullptr) trace()->Answered(chain.head());
-  queue().Return(std::move(chain), filled);
-  answered_ = true;
-  parts().io_thread.AtPublish(end_turn_hook_);
+  Answer(std::move(chain), filled);
 }
 
 bool OwnDevice::Worker::PutBack(Request& request) {
@@ -235,16 +229,9 @@ bool OwnDevice::Worker::PutBack(Request& request) {
   return true;
 }
 
-// The hook of a queue that rests, or leaves, runs behind this: whoever it tells finds everything
-// shown.
-void OwnDevice::Worker::EndTurn() {
-  if (!takes()) TellIfIdle();
-  Notify();
-}
-
 void OwnDevice::Worker::Notify() {
   if (stopped() || queue().error() != nullptr) return;
-  if (std::exchange(answered_, false)) Show();
+  if (queue().HasUnshown()) Show();
 }
 
 void OwnDevice::Worker::Fail(std::string_view why) {

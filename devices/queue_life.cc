@@ -122,9 +122,8 @@ void QueueLife::Leave() {
     }
     here.Detach(*worker_);
     moves ? worker_->Leave() : worker_->Drain();
-    if (!worker_->idle()) return;  // its last completion queues the hook
+    if (!worker_->idle()) return;  // it queues the hook once it is
   }
-  // Behind what it has answered in this turn and not shown yet.
   here.AtPublish(idle_hook_);
 }
 

@@ -105,7 +105,7 @@ class QueueWorker : public Source {
     Forget();
   }
   // For one that is detached: takes nothing more, recalls what is under way, still shows the guest
-  // what completes, and asks for kicks. The idle hook is queued with the last completion.
+  // what completes, and asks for kicks. The idle hook is queued when the last of it is shown.
   void Leave() {
     leaving_ = closing_ = true;
     signal_.Release();
@@ -113,7 +113,7 @@ class QueueWorker : public Source {
     queue_.EnableNotify();  // as whoever it is attached to next expects
   }
   // For one that is detached: takes nothing more, and asks for kicks. What is under way goes on to
-  // its end and is shown; the idle hook is queued with the last completion.
+  // its end and is shown; the idle hook is queued when the last of it is.
   void Drain() {
     leaving_ = true;
     signal_.Release();
@@ -124,7 +124,8 @@ class QueueWorker : public Source {
   void GoOn() { leaving_ = false; }
   // Begins anew what the one before has recalled, and what failed and was kept.
   virtual void Resume() {}
-  bool idle() const { return parts_.stats.in_flight.Get() == 0; }
+  // Nothing is under way, and nothing is left to be shown: no hook of it is queued.
+  bool idle() const { return parts_.stats.in_flight.Get() == 0 && !publish_hook_.queued(); }
   IoThread& io_thread() const { return parts_.io_thread; }
   // Between the steps of a turn. A hook of the trace before may still be queued for this turn.
   void SetTrace(LatencyTrace* trace) {
@@ -223,9 +224,9 @@ class QueueWorker : public Source {
  private:
   void Publish() {
     // The hook runs behind this: whoever it tells finds everything shown.
-    if (leaving_) TellIfIdle();
+    if (!takes()) TellIfIdle();
     // A stopped queue is no longer the driver's to look at, a broken one is not to be trusted.
-    if (!stopped_ && queue_.error() == nullptr) Show();
+    if (!stopped_ && queue_.error() == nullptr && queue_.HasUnshown()) Show();
   }
 
   const Parts parts_;

@@ -200,7 +200,7 @@ void Virtqueue::Return(DescriptorChain chain, uint32_t written) {
 }
 
 bool Virtqueue::Publish() {
-  if (published_ == next_used_) return false;
+  if (!HasUnshown()) return false;
   published_ = next_used_;
   memory_.ShownToGuest();
   // Release: the driver sees the elements and the data before the index; pairs with its barrier

@@ -107,6 +107,8 @@ class Virtqueue {
   void PutBack(DescriptorChain chain);
   // `written`: bytes written to the chain's buffers. Unseen by the guest until Publish.
   void Return(DescriptorChain chain, uint32_t written);
+  // Whether something was returned that the guest has not been shown.
+  bool HasUnshown() const { return published_ != next_used_; }
   // Shows the guest what was returned. True: it wants an interrupt for that.
   bool Publish();
   // Whether it still wants one that Publish has said it wants and that was not raised.

@@ -61,6 +61,8 @@ class Source : private EventfdListener {
 class Hook {
  public:
   virtual void Run() = 0;
+  // From when it was asked for until it runs.
+  bool queued() const { return queued_; }
 
  protected:
   ~Hook() = default;

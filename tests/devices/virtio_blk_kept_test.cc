@@ -182,6 +182,37 @@ TEST_F(VirtioBlkKeptTest, WhatFailsOnTheWayToTheRestIsKeptToo) {
   GoOnAndWait(3);
 }
 
+// The queue looks idle when the only request is kept, and has an answer to show by the time that it
+// comes to rest: who is told of the rest finds the answer, and nothing is shown later.
+TEST_F(VirtioBlkKeptTest, ItRestsWhenAllIsShown) {
+  Start(Stopping());
+  disk_->FailWith(ENOSPC);
+  IoThread& thread = *threads_[0];
+  BoundedEvent rests;
+  bool shown = false;
+  TaskOf rested([&] {
+    shown = rig().queue().HasUsed();
+    rests.Notify();
+  });
+  // Takes the place of the end of this turn, so that the write fails in the next one.
+  TestHook published([] {});
+  TaskOf answer_and_pause([&] {
+    driver().Add(kBlkGetId, 0, {}, 20);
+    rig().Publish();
+    device_->Pause(rested);
+  });
+  RunOn(thread, [&] {
+    driver().AddWrite(0, Pattern(512, 1));
+    rig().Publish();
+    thread.AtPublish(published);
+    thread.Post(answer_and_pause);
+  });
+  rests.WaitOrAbort();
+  EXPECT_EQ(device_->kept(), 1u);
+  EXPECT_TRUE(shown);
+  GoOnAndWait(2);
+}
+
 TEST_F(VirtioBlkKeptTest, ItIsTriedAgainWhereTheQueueHasMovedTo) {
   Start(Stopping());
   KeepWrites(2);

@@ -16,6 +16,7 @@
 #include "command/standard_output.h"
 #include "kvm/kvm.h"
 #include "net/tap.h"
+#include "net/vhost_net.h"
 #include "poll/uring.h"
 #include "vfio/pci_device.h"
 #include "vfio/pci_sysfs.h"
@@ -98,6 +99,11 @@ void CheckNetworks(Report& report) {
         "CAP_NET_ADMIN");
   } else {
     report.Note(absl::StrFormat("--net tap=NAME cannot be used: %s", Message(status)));
+  }
+  if (const absl::Status status = VhostNet::CheckHost(); status.ok()) {
+    report.Good("--net tap=NAME,vhost=on can be used: the kernel has vhost-net");
+  } else {
+    report.Note(absl::StrFormat("--net tap=NAME,vhost=on cannot be used: %s", Message(status)));
   }
   if (Passt::IsInstalled()) {
     report.Good("--net user can be used: passt is installed");

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <fcntl.h>
+#include <poll.h>
 #include <spawn.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -96,11 +97,23 @@ absl::StatusOr<Passt> Passt::Start(const NetConfig& config) {
   const UniqueFd its(ends[1]);
   pid_t pid = -1;
   const int error = Spawn(Command(config), its.get(), pid);
-  if (error == 0) return Passt(std::move(own), pid);
+  if (error == 0) {
+    return Passt(std::move(own), pid,
+                 absl::StrFormat("tcp='%s' and udp='%s'", config.tcp_ports, config.udp_ports));
+  }
   return absl::FailedPreconditionError(
       ErrnoError(error, "cannot start 'passt'",
                  "install Debian's package 'passt', or give socket=PATH of one that runs, or tap=")
           .message());
+}
+
+// It says nothing when it is ready, but what it cannot do it finds out at once.
+absl::Status Passt::CheckRuns() const {
+  constexpr int kSettlesMs = 20;
+  pollfd hang_up = {.fd = fd_.get(), .events = 0, .revents = 0};
+  if (poll(&hang_up, 1, kSettlesMs) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "passt has ended at once, as it says above; mend %s, or give the host a network", ports_));
 }
 
 // Whether it is over within the limit. There is nothing to wait at but the process itself.

@@ -23,18 +23,27 @@ class Passt {
   // installed.
   static absl::StatusOr<std::vector<Passt>> StartFor(MachineConfig& config);
 
+  // FailedPrecondition: it has ended, or does within some milliseconds, as it could not do what it
+  // was asked for; its own words are on standard error.
+  absl::Status CheckRuns() const;
+
   // Once the machine is gone. Waits for the process, and ends it if it does not end by itself.
   ~Passt();
-  Passt(Passt&& other) noexcept : fd_(std::move(other.fd_)), pid_(std::exchange(other.pid_, -1)) {}
+  Passt(Passt&& other) noexcept
+      : fd_(std::move(other.fd_)),
+        pid_(std::exchange(other.pid_, -1)),
+        ports_(std::move(other.ports_)) {}
   Passt& operator=(Passt&&) = delete;
 
  private:
-  Passt(UniqueFd fd, pid_t pid) : fd_(std::move(fd)), pid_(pid) {}
+  Passt(UniqueFd fd, pid_t pid, std::string ports)
+      : fd_(std::move(fd)), pid_(pid), ports_(std::move(ports)) {}
   static absl::StatusOr<Passt> Start(const NetConfig& config);
   bool EndsSoon() const;
 
   UniqueFd fd_;  // the machine's end
   pid_t pid_;
+  std::string ports_;  // that it was asked for, for messages
 };
 
 }  // namespace ringside

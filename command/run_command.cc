@@ -163,6 +163,7 @@ absl::StatusOr<Guest> MakeGuest(MachineOptions options, const Surroundings& arou
   }
   RINGSIDE_ASSIGN_OR_RETURN(guest.passts, Passt::StartFor(config));
   RINGSIDE_ASSIGN_OR_RETURN(guest.machine, Machine::Create(config));
+  for (const Passt& passt : guest.passts) RINGSIDE_RETURN_IF_ERROR(passt.CheckRuns());
   if (around.traces.signals) guest.machine->internals().RecordSignals();
   return guest;
 }

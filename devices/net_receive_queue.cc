@@ -64,7 +64,10 @@ void NetReceiveQueue::Unwatch() {
 void NetReceiveQueue::Run() {
   hungry_ = false;
   QueueWorker::DisableNotify();
-  if (Watch() && readable_ && !waits_) ReceiveAll();
+  if (!Watch()) return;
+  // It may have been parked while nobody wanted its frames, and tells of none that it had then.
+  frames_.Source::Written();
+  if (readable_ && !waits_) ReceiveAll();
 }
 
 // Whether the driver has brought no more, and so is to kick when it does.

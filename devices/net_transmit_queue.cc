@@ -13,7 +13,11 @@ NetTransmitQueue::NetTransmitQueue(const Parts& parts, const NetPort& port, Fram
 
 NetTransmitQueue::NetTransmitQueue(const Parts& parts, const NetPort& port, FrameChannel& channel,
                                    const NetTransmitQueue& before)
-    : QueueWorker(parts, before), port_(port), channel_(channel), gate_(before.gate_) {}
+    : QueueWorker(parts, before),
+      port_(port),
+      channel_(channel),
+      gate_(before.gate_),
+      paid_(before.paid_) {}
 
 void NetTransmitQueue::Run() {
   gate_.Begin();
@@ -31,8 +35,9 @@ void NetTransmitQueue::SendAll(Observer observer) {
     DescriptorChain chain;
     if (TakeChains(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) break;
     const uint64_t bytes = TotalLength(buffers_.readable());
-    if (!gate_.Admit(bytes)) {
+    if (!paid_ && !gate_.Admit(bytes)) {
       HoldBack(std::span(&chain, 1));
+      if (channel_.HasUnsent()) io_thread().Arm(writable_);
       return io_thread().Arm(timer_, gate_.ask_again_ns());
     }
     observer.Taken(chain.head(), RequestKind::kWrite, bytes);
@@ -40,7 +45,8 @@ void NetTransmitQueue::SendAll(Observer observer) {
     io_thread().HandsOverAtOnce();
     observer.Submitted(chain.head());
     const FrameChannel::Sent sent = Send(bytes);
-    if (sent == FrameChannel::Sent::kFull) {
+    paid_ = sent == FrameChannel::Sent::kFull;
+    if (paid_) {
       HoldBack(std::span(&chain, 1));
       return io_thread().Arm(writable_);
     }

@@ -49,6 +49,7 @@ class NetTransmitQueue final : public QueueWorker {
   const NetPort& port_;
   FrameChannel& channel_;
   NetGate gate_;
+  bool paid_ = false;                              // the next frame has been admitted before
   ChainBuffers buffers_;                           // of the chain at hand
   std::array<iovec, kMaxFrameParts> parts_of_it_;  // likewise
   Writable writable_{*this};

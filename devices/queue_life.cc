@@ -48,8 +48,9 @@ void QueueLife::StartHere() {
   SetWorker(owner_.NewWorker(shared_.index, PartsOn(here), setup_, features_));
   if (const absl::Status status = here.Attach(*worker_, Phase::kTake); !status.ok()) {
     SetWorker(nullptr);
-    events_->NeedsReset(Message(status));
+    return events_->NeedsReset(Message(status));
   }
+  worker_->Resume();
 }
 
 void QueueLife::SetWorker(std::unique_ptr<QueueWorker> worker) {
@@ -64,11 +65,13 @@ void QueueLife::Stop() {
   if (state_ != State::kUp) return;
   state_ = State::kStopping;
   start_is_held_ = false;
-  io_thread_->Post(stop_);
+  // One that rests and was moved has its worker where it was.
+  const bool stays = step_ == Step::kResting && worker_on_ != nullptr;
+  (stays ? worker_on_ : io_thread_)->Post(stop_);
 }
 
 void QueueLife::StopHere() {
-  IoThread& here = io_thread();
+  IoThread& here = worker_ != nullptr ? worker_->io_thread() : io_thread();
   stopped_ = true;
   if (worker_ != nullptr) {
     here.Detach(*worker_);

@@ -74,9 +74,11 @@ class QueueWorker : public Source {
     SignalRecords* signals = nullptr;  // null: none are wanted
   };
 
+  // `wake`: what has it looked at instead of the driver's kick, which somebody else hears.
   QueueWorker(const Parts& parts, const QueueSetup& setup, uint64_t features,
-              QueueSignal::Hold hold = QueueSignal::Hold::kWhereItPays)
-      : Source(setup.kick->fd()),
+              QueueSignal::Hold hold = QueueSignal::Hold::kWhereItPays,
+              const EventFd* wake = nullptr)
+      : Source((wake != nullptr ? wake : setup.kick)->fd()),
         parts_(parts),
         call_(*setup.call),
         queue_(parts.memory, RingLayout(setup, features)),
@@ -122,7 +124,7 @@ class QueueWorker : public Source {
   }
   // Goes on after Drain, on the same thread; it is attached again next.
   void GoOn() { leaving_ = false; }
-  // Begins anew what the one before has recalled, and what failed and was kept.
+  // It is attached. Begins anew what the one before has recalled, and what failed and was kept.
   virtual void Resume() {}
   // Nothing is under way, and nothing is left to be shown: no hook of it is queued.
   bool idle() const { return parts_.stats.in_flight.Get() == 0 && !publish_hook_.queued(); }
@@ -134,7 +136,7 @@ class QueueWorker : public Source {
   }
   SignalExplanation ExplainSignals() const { return signal_.Explain(); }
   // Where the ring is: all that a queue has of its own once it is idle.
-  uint16_t position() const { return queue_.position(); }
+  virtual uint16_t position() const { return queue_.position(); }
 
   bool HasWork() override { return !looks_away_ && queue_.HasWork(); }
   void EnableNotify() override {

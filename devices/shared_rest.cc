@@ -40,19 +40,14 @@ void SharedRest::End(Holder holder) {
   if (waiting != nullptr) waiting->Run();
 }
 
-// Whoever is told reads what the queues have come to: the lock orders it behind all of them.
+// Whoever is told reads what the queues have come to: the lock orders it behind all of them. And it
+// is told under the lock, so that no End returns, and its task goes, while that is about to run.
 void SharedRest::QueueRests() {
-  std::array<Task*, 2> waiting;
-  {
-    const MutexLock lock(mutex_);
-    if (--awaited_ > 0) return;
-    rests_ = AnyoneWants();
-    for (size_t i = 0; i < holds_.size(); ++i) {
-      waiting[i] = std::exchange(holds_[i].waiting, nullptr);
-    }
-  }
-  for (Task* const task : waiting) {
-    if (task != nullptr) task->Run();
+  const MutexLock lock(mutex_);
+  if (--awaited_ > 0) return;
+  rests_ = AnyoneWants();
+  for (Hold& hold : holds_) {
+    if (Task* const task = std::exchange(hold.waiting, nullptr); task != nullptr) task->Run();
   }
 }
 

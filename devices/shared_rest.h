@@ -2,7 +2,8 @@
 // whoever exchanges what is behind the device. They rest while either wants it.
 //
 // Threads: Begin and End from any, of each holder in turns; QueueRests with a queue's lock held.
-// Ownership: the queues outlive it; a task stays until it has run.
+// Ownership: the queues outlive it; a task stays until it has run, or End has returned. It must not
+// call back.
 #pragma once
 
 #include <array>

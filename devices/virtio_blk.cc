@@ -63,8 +63,11 @@ struct VirtioBlk::Config {
 class VirtioBlk::Share {
  public:
   Share(BlockDevice& disk, IoThread& io_thread) : disk_(disk), io_thread_(io_thread) {}
+  // Behind all other tasks of this, and in a later turn than a Cancel that finds nothing in flight:
+  // what that has queued for the end of its turn has run.
   ~Share() {
-    io_thread_.RunAndWait([this] { channel_.reset(); });  // behind all other tasks of this
+    io_thread_.RunAndWait([] {});
+    io_thread_.RunAndWait([this] { channel_.reset(); });
   }
   Share(const Share&) = delete;
   Share& operator=(const Share&) = delete;

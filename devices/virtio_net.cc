@@ -8,6 +8,7 @@
 #include "devices/net_receive_queue.h"
 #include "devices/net_transmit_queue.h"
 #include "devices/state_check.h"
+#include "devices/vhost_queue.h"
 
 namespace ringside {
 namespace {
@@ -211,7 +212,7 @@ VirtioNet::VirtioNet(HostNetwork& network, NetLink& link, const GuestMemory& mem
       mtu_(config.mtu),
       name_(config.name),
       log_(config.log),
-      port_{.link_up = link.up,
+      port_{.link_up = link.up(),
             .throttle = config.throttle != nullptr ? *config.throttle : unlimited_,
             .owner = *this},
       mac_(MacBits(config.mac)) {}
@@ -220,20 +221,12 @@ VirtioNet::~VirtioNet() = default;
 
 // The link.
 
-void VirtioNet::UpdateLink() {
-  link_.up.store(
-      !link_.pulled.load(std::memory_order_relaxed) && !link_.gone.load(std::memory_order_relaxed),
-      std::memory_order_relaxed);
-}
-
 void VirtioNet::SetLink(bool up) {
-  link_.pulled.store(!up, std::memory_order_relaxed);
-  UpdateLink();
+  link_.Pull(!up);
 }
 
 void VirtioNet::NetworkGone(VirtioEvents& events) {
-  if (link_.gone.exchange(true, std::memory_order_relaxed)) return;
-  UpdateLink();
+  if (!link_.Lose()) return;
   log_.Log(Severity::kWarning,
            "%s: its network '%s' is gone, and its link is down for good: start the machine anew "
            "when the network is back",
@@ -260,7 +253,7 @@ VirtioNet::Config VirtioNet::MakeConfig() const {
   Config config = {};
   const uint64_t mac = mac_.load(std::memory_order_relaxed);
   std::memcpy(config.mac.data(), &mac, config.mac.size());
-  if (link_.up.load(std::memory_order_relaxed)) config.status |= kLinkUp;
+  if (link_.up().load(std::memory_order_relaxed)) config.status |= kLinkUp;
   if (announces_.load(std::memory_order_relaxed)) config.status |= kAnnounce;
   config.max_virtqueue_pairs = max_pairs();
   config.mtu = mtu_;
@@ -320,18 +313,22 @@ void VirtioNet::Activated(uint64_t features) {
   features_ = features;
   port_.merges = (features & kMergeBuffers) != 0;
   port_.leaves_checksums = (features & kGuestCsum) != 0;
+  const uint16_t next = std::exchange(next_pairs_, uint16_t{1});
   absl::Status status = network_.SetOffloads(OffloadsOf(features) & network_.info().offloads);
-  if (status.ok()) status = SetPairs(std::exchange(next_pairs_, uint16_t{1}));
+  if (status.ok()) status = SetPairs((features & kMultiQueue) != 0 ? next : uint16_t{1});
+  // Of a network that is gone its queues find that out, and drop frames.
+  if (absl::IsUnavailable(status)) status = absl::OkStatus();
   const MutexLock lock(mutex_);
   unusable_ = std::move(status);
 }
 
 void VirtioNet::ResetBegins() {
+  pairs_.store(1, std::memory_order_relaxed);
   mac_.store(MacBits(own_mac_), std::memory_order_relaxed);
   announces_.store(false, std::memory_order_relaxed);
 }
 
-absl::Status VirtioNet::Prepare(IoThread& /*io_thread*/) {
+absl::Status VirtioNet::Unusable() const {
   const MutexLock lock(mutex_);
   return unusable_;
 }
@@ -346,8 +343,14 @@ absl::Status VirtioNet::SetPairs(uint16_t pairs) {
 VirtioNet::Role VirtioNet::RoleOf(uint16_t queue, uint64_t features) const {
   const uint16_t pairs = (features & kMultiQueue) != 0 ? max_pairs() : uint16_t{1};
   if (queue == 2 * pairs) return (features & kControl) != 0 ? Role::kControl : Role::kNone;
-  if (queue > 2 * pairs) return Role::kNone;
+  // Commands are answered all the same, as drivers wait for that without end.
+  if (queue > 2 * pairs || !Unusable().ok()) return Role::kNone;
   return queue % 2 == 0 ? Role::kReceive : Role::kTransmit;
+}
+
+VhostNet* VirtioNet::VhostOf(uint16_t queue, Role role) const {
+  const bool carries_frames = role == Role::kReceive || role == Role::kTransmit;
+  return carries_frames ? network_.vhost(static_cast<uint16_t>(queue / 2)) : nullptr;
 }
 
 std::unique_ptr<QueueWorker> VirtioNet::NewWorker(uint16_t queue, const QueueWorker::Parts& parts,
@@ -355,7 +358,20 @@ std::unique_ptr<QueueWorker> VirtioNet::NewWorker(uint16_t queue, const QueueWor
   const auto pair = static_cast<uint16_t>(queue / 2);
   // With any of the queues, and once: the driver is there now.
   if (queue == 0 && announces_.load(std::memory_order_relaxed)) parts.events.ConfigChanged();
-  switch (RoleOf(queue, features)) {
+  if (const absl::Status status = Unusable(); queue == 0 && !status.ok()) {
+    parts.events.NeedsReset(Message(status));
+  }
+  const Role role = RoleOf(queue, features);
+  if (VhostNet* const vhost = VhostOf(queue, role); vhost != nullptr) {
+    return std::make_unique<VhostQueue>(
+        parts, port_,
+        VhostQueue::Kernel{
+            .vhost = *vhost,
+            .ring = role == Role::kReceive ? VhostNet::kReceive : VhostNet::kTransmit,
+            .tap_fd = network_.channel(pair).receive_fd()},
+        setup, features);
+  }
+  switch (role) {
     case Role::kReceive:
       return std::make_unique<NetReceiveQueue>(parts, port_, network_.channel(pair), setup,
                                                features);
@@ -373,7 +389,11 @@ std::unique_ptr<QueueWorker> VirtioNet::NewWorker(uint16_t queue, const QueueWor
 std::unique_ptr<QueueWorker> VirtioNet::NextWorker(uint16_t queue, const QueueWorker::Parts& parts,
                                                    QueueWorker& before) {
   const auto pair = static_cast<uint16_t>(queue / 2);
-  switch (RoleOf(queue, features_)) {
+  const Role role = RoleOf(queue, features_);
+  if (VhostOf(queue, role) != nullptr) {
+    return std::make_unique<VhostQueue>(parts, static_cast<const VhostQueue&>(before));
+  }
+  switch (role) {
     case Role::kReceive:
       return std::make_unique<NetReceiveQueue>(parts, port_, network_.channel(pair),
                                                static_cast<const NetReceiveQueue&>(before));

@@ -27,10 +27,39 @@ namespace ringside {
 using MacAddress = std::array<uint8_t, 6>;
 
 // What outlives a device that is made anew: whether there is a way to the host's network.
-struct NetLink {
-  std::atomic<bool> up{true};       // frames are carried: neither of the others
-  std::atomic<bool> pulled{false};  // by its user
-  std::atomic<bool> gone{false};    // the network is no longer there
+//
+// Threads: any.
+class NetLink {
+ public:
+  // Frames are carried: it is neither pulled nor lost. A load.
+  const std::atomic<bool>& up() const { return up_; }
+  // By its user.
+  void Pull(bool pulled) {
+    const MutexLock lock(mutex_);
+    pulled_ = pulled;
+    Update();
+  }
+  // For good. Whether it was there before.
+  bool Lose() {
+    const MutexLock lock(mutex_);
+    const bool had = !std::exchange(lost_, true);
+    Update();
+    return had;
+  }
+  bool lost() const {
+    const MutexLock lock(mutex_);
+    return lost_;
+  }
+
+ private:
+  void Update() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    up_.store(!pulled_ && !lost_, std::memory_order_relaxed);
+  }
+
+  std::atomic<bool> up_{true};
+  mutable Mutex mutex_;
+  bool pulled_ ABSL_GUARDED_BY(mutex_) = false;
+  bool lost_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 struct VirtioNetConfig {
@@ -77,15 +106,16 @@ class VirtioNet final : public QueuedDevice, private NetOwner {
   // What a queue of this number is for a driver with these features.
   enum class Role { kReceive, kTransmit, kControl, kNone };
   Role RoleOf(uint16_t queue, uint64_t features) const;
+  // Who serves such a queue instead of an I/O thread; null: nobody does.
+  VhostNet* VhostOf(uint16_t queue, Role role) const;
   Config MakeConfig() const;
   uint16_t max_pairs() const { return network_.info().pairs; }
-  void UpdateLink();
   absl::Status SetPairs(uint16_t pairs);
+  absl::Status Unusable() const;
   void NetworkGone(VirtioEvents& events) override;
 
   void Activated(uint64_t features) override;
   void ResetBegins() override;
-  absl::Status Prepare(IoThread& io_thread) override;
   std::unique_ptr<QueueWorker> NewWorker(uint16_t queue, const QueueWorker::Parts& parts,
                                          const QueueSetup& setup, uint64_t features) override;
   std::unique_ptr<QueueWorker> NextWorker(uint16_t queue, const QueueWorker::Parts& parts,
@@ -106,8 +136,8 @@ class VirtioNet final : public QueuedDevice, private NetOwner {
   std::atomic<uint16_t> pairs_{1};
   uint64_t features_ = 0;                          // while it is active
   uint16_t next_pairs_ = 1;                        // at the next activation
-  Mutex mutex_;                                    // a queue may move while the device is activated
-  absl::Status unusable_ ABSL_GUARDED_BY(mutex_);  // why no queue comes up
+  mutable Mutex mutex_;                            // a queue may move while the device is activated
+  absl::Status unusable_ ABSL_GUARDED_BY(mutex_);  // why no frames are carried
 };
 
 }  // namespace ringside

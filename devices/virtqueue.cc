@@ -50,15 +50,22 @@ struct Virtqueue::Descriptor {
   uint64_t rest;
 };
 
-Virtqueue::Virtqueue(const GuestMemory& memory, const Layout& layout)
+Virtqueue::Areas Virtqueue::AreasOf(const GuestMemory& memory, const Layout& layout) {
+  return {
+      .descriptors = Area(memory, layout.descriptor_area, kDescriptorSize * layout.size, 16),
+      .available =
+          Area(memory, layout.driver_area, kRingOffset + kAvailEntrySize * layout.size + 2, 2),
+      .used = Area(memory, layout.device_area, kRingOffset + kUsedEntrySize * layout.size + 2, 4)};
+}
+
+Virtqueue::Virtqueue(const GuestMemory& memory, const Layout& layout, const Areas& areas)
     : memory_(memory),
       size_(layout.size),
       indirect_(layout.indirect),
       event_idx_(layout.event_idx),
-      descriptors_(Area(memory, layout.descriptor_area, kDescriptorSize * layout.size, 16)),
-      available_(
-          Area(memory, layout.driver_area, kRingOffset + kAvailEntrySize * layout.size + 2, 2)),
-      used_(Area(memory, layout.device_area, kRingOffset + kUsedEntrySize * layout.size + 2, 4)),
+      descriptors_(areas.descriptors),
+      available_(areas.available),
+      used_(areas.used),
       next_available_(layout.next),
       next_used_(layout.next),
       published_(layout.next),

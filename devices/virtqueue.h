@@ -83,8 +83,17 @@ class Virtqueue {
     uint16_t next = 0;  // where both rings go on: the position() of one that had none in flight
   };
 
+  // Where its parts are in this process; null: misaligned, or not memory.
+  struct Areas {
+    std::byte* descriptors;
+    std::byte* available;  // flags, index, ring, used_event
+    std::byte* used;       // flags, index, ring, avail_event
+  };
+  static Areas AreasOf(const GuestMemory& memory, const Layout& layout);
+
   // Broken from the start if an area is misaligned or not memory.
-  Virtqueue(const GuestMemory& memory, const Layout& layout);
+  Virtqueue(const GuestMemory& memory, const Layout& layout)
+      : Virtqueue(memory, layout, AreasOf(memory, layout)) {}
 
   // Why the ring is broken; null while it is not.
   const char* error() const { return error_; }
@@ -127,6 +136,7 @@ class Virtqueue {
 
  private:
   struct Descriptor;
+  Virtqueue(const GuestMemory& memory, const Layout& layout, const Areas& areas);
   static constexpr MemoryRegion kNoRegion = {};
 
   const MemoryRegion* RegionOf(const Descriptor& buffer);
@@ -141,8 +151,8 @@ class Virtqueue {
 
   // In guest memory. The pointers are constant, what they point to is guest-controlled.
   std::byte* descriptors_;
-  std::byte* available_;  // flags, index, ring, used_event
-  std::byte* used_;       // flags, index, ring, avail_event
+  std::byte* available_;
+  std::byte* used_;
 
   uint16_t next_available_;  // the next to take
   uint16_t next_used_;       // the next to return

@@ -86,13 +86,21 @@ absl::Status CheckRaw(const DeltaFile& first, const OverlayId& onto) {
 absl::StatusOr<ApplyResult> WriteAllToRaw(const std::vector<DeltaFile>& deltas, ImageFile& image,
                                           bool is_new, Progress& progress) {
   ApplyResult result;
+  uint64_t before = deltas.front().disk_bytes();
   for (const DeltaFile& delta : deltas) {
     RINGSIDE_ASSIGN_OR_RETURN(const uint64_t size, image.Size());
-    if (size > delta.disk_bytes()) {
+    // One that was cut off may have made it as large as the last of them.
+    if (size > deltas.back().disk_bytes()) {
       return BadInput("%s has %d bytes, and %s is of a disk of %d", image.name(), size,
-                      delta.name(), delta.disk_bytes());
+                      deltas.back().name(), deltas.back().disk_bytes());
     }
-    if (size < delta.disk_bytes()) RINGSIDE_RETURN_IF_ERROR(image.Resize(delta.disk_bytes()));
+    const uint64_t bytes = delta.disk_bytes();
+    // A disk that grows has zeroes there.
+    if (before < std::min(size, bytes)) {
+      RINGSIDE_RETURN_IF_ERROR(image.Zero(before, std::min(size, bytes) - before));
+    }
+    before = bytes;
+    if (size < bytes) RINGSIDE_RETURN_IF_ERROR(image.Resize(bytes));
     progress.Begin("applying", delta.disk_bytes());
     const Counted runs(delta);
     const bool is_hole = is_new && &delta == &deltas.front();
@@ -138,7 +146,7 @@ class ApplyingToOverlay {
   bool is_applying() const { return (overlay_.header().flags & OverlayHeader::kApplying) != 0; }
   absl::StatusOr<size_t> FindFirst() const;
   absl::Status CheckHasNothing(OverlayRuns::Which which, const char* what) const;
-  absl::Status CheckFits() const;
+  absl::Status CheckFit(std::span<const DeltaFile> deltas) const;
   absl::Status Write(const DeltaFile& delta, ApplyResult& result);
 
   OverlayImage& overlay_;
@@ -149,9 +157,10 @@ class ApplyingToOverlay {
 absl::StatusOr<ApplyResult> ApplyingToOverlay::Run() {
   RINGSIDE_RETURN_IF_ERROR(overlay_.CheckIsWhole(OverlayHeader::kApplying));
   RINGSIDE_ASSIGN_OR_RETURN(const size_t first, FindFirst());
-  RINGSIDE_RETURN_IF_ERROR(CheckFits());
+  const std::span deltas = std::span(deltas_).subspan(first);
+  RINGSIDE_RETURN_IF_ERROR(CheckFit(deltas));
   ApplyResult result = {.point = overlay_.header().point};
-  for (const DeltaFile& delta : std::span(deltas_).subspan(first)) {
+  for (const DeltaFile& delta : deltas) {
     RINGSIDE_RETURN_IF_ERROR(Write(delta, result));
   }
   return result;
@@ -198,14 +207,14 @@ absl::StatusOr<size_t> ApplyingToOverlay::FindFirst() const {
   return 0;
 }
 
-absl::Status ApplyingToOverlay::CheckFits() const {
+absl::Status ApplyingToOverlay::CheckFit(std::span<const DeltaFile> deltas) const {
   const OverlayHeader& header = overlay_.header();
-  if (deltas_.front().disk_bytes() >= header.size &&
-      deltas_.back().disk_bytes() <= header.capacity) {
+  if (deltas.empty() || (deltas.front().disk_bytes() >= header.size &&
+                         deltas.back().disk_bytes() <= header.capacity)) {
     return absl::OkStatus();
   }
   return BadInput("%s has %d bytes and room for %d, and the backups are of a disk of %d",
-                  overlay_.name(), header.size, header.capacity, deltas_.back().disk_bytes());
+                  overlay_.name(), header.size, header.capacity, deltas.back().disk_bytes());
 }
 
 absl::Status ApplyingToOverlay::Write(const DeltaFile& delta, ApplyResult& result) {

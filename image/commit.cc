@@ -24,6 +24,7 @@ class Committing {
   absl::Status Check() const;
   absl::Status CheckGoesOn() const;
   absl::Status Begin();
+  absl::Status GrowOrCancel();
   absl::Status Grow();
   absl::Status WriteBase();
   absl::Status End();
@@ -45,6 +46,7 @@ absl::StatusOr<CommitResult> Committing::Run() {
     return absl::OkStatus();
   }));
   RINGSIDE_RETURN_IF_ERROR(Begin());
+  RINGSIDE_RETURN_IF_ERROR(GrowOrCancel());
   RINGSIDE_RETURN_IF_ERROR(WriteBase());
   RINGSIDE_RETURN_IF_ERROR(End());
   return result;
@@ -60,6 +62,13 @@ absl::Status Committing::Check() const {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s hides what its base has from byte %d on; use 'ringside image flatten' instead",
         top_.name(), header.base_bytes));
+  }
+  if (base_overlay_ != nullptr && header.size % kOverlayBlock != 0 &&
+      header.size < base_overlay_->header().size) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s ends at %d, in the middle of a block that %s has more of; use 'ringside image flatten' "
+        "instead",
+        top_.name(), header.size, base_overlay_->name()));
   }
   return chain_.CheckTop();
 }
@@ -86,6 +95,15 @@ absl::Status Committing::Begin() {
   return top_.BeginWriting(header);
 }
 
+// After the mark: until it is there nobody may find that the base has grown. A base that cannot
+// grow has nothing of the overlay, which is then as it was.
+absl::Status Committing::GrowOrCancel() {
+  absl::Status status = Grow();
+  if (status.ok() || was_begun_) return status;
+  status.Update(top_.EndWriting(OverlayHeader::kCommitting));
+  return status;
+}
+
 // Behind its old end the base is a hole, as which the overlay has it.
 absl::Status Committing::Grow() {
   const uint64_t size = top_.header().size;
@@ -93,28 +111,26 @@ absl::Status Committing::Grow() {
     RINGSIDE_ASSIGN_OR_RETURN(const uint64_t there, chain_.raw()->Size());
     return there < size ? chain_.raw()->Resize(size) : absl::OkStatus();
   }
-  OverlayHeader header = base_overlay_->header();
+  const OverlayHeader& header = base_overlay_->header();
   if (size > header.capacity) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s has a map for %d bytes, and %s has %d; use 'ringside image flatten' instead",
         base_overlay_->name(), header.capacity, top_.name(), size));
   }
-  if (size > header.size) {
-    header.size = size;
-    RINGSIDE_RETURN_IF_ERROR(
-        base_overlay_->file().Resize(OverlayFileBytes(header.data_offset, size)));
-  }
-  return base_overlay_->BeginWriting(header);
+  if (size <= header.size) return absl::OkStatus();
+  return base_overlay_->file().Resize(OverlayFileBytes(header.data_offset, size));
 }
 
 absl::Status Committing::WriteBase() {
-  RINGSIDE_RETURN_IF_ERROR(Grow());
   const OverlayRuns runs(top_, OverlayRuns::Which::kAll);
   progress_.Begin("writing to the base", runs.disk_bytes());
   if (base_overlay_ == nullptr) {
     RINGSIDE_RETURN_IF_ERROR(WriteToRaw(runs, *chain_.raw(), /*is_new=*/false, progress_));
     return chain_.raw()->Flush();
   }
+  OverlayHeader header = base_overlay_->header();
+  header.size = std::max(header.size, top_.header().size);
+  RINGSIDE_RETURN_IF_ERROR(base_overlay_->BeginWriting(header));
   RINGSIDE_RETURN_IF_ERROR(WriteToOverlay(runs, *base_overlay_, /*dirty=*/true, progress_));
   return base_overlay_->EndWriting(0);
 }

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <fcntl.h>
@@ -51,9 +52,18 @@ absl::StatusOr<DiffResult> Differing::Run() {
   if (IsThere(file_)) return TakeFinished();
   if (IsThere(part_)) {
     RINGSIDE_ASSIGN_OR_RETURN(const DiffResult there, Describe(part_));
-    if (there.point == overlay_.header().point) {
+    const OverlayHeader& header = overlay_.header();
+    // One that others may follow already, too.
+    if (there.point == header.point ||
+        (there.point == header.previous_point && header.previous_point != OverlayId())) {
       RINGSIDE_RETURN_IF_ERROR(Rename());
       return there;
+    }
+    if (there.is_full || there.parent != header.point) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "'%s' is an earlier backup that later ones may follow; give another path, and rename or "
+          "remove that file",
+          part_));
     }
     // The overlay never came to its point: it is of no use.
     if (unlink(part_.c_str()) != 0) {
@@ -103,6 +113,15 @@ absl::StatusOr<DiffResult> Differing::Make() {
   if (header.period == std::numeric_limits<uint32_t>::max()) {
     return absl::FailedPreconditionError(overlay_.name() + " has had too many backups; commit it");
   }
+  if (!is_full_ && header.point == OverlayId() &&
+      header.base_bytes < std::min(header.size, header.base.size)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s hides what its base has from byte %d on, which a copy of the base would show; add "
+        "--full",
+        overlay_.name(), header.base_bytes));
+  }
+  // No later than the point that says so, also if the power fails.
+  RINGSIDE_RETURN_IF_ERROR(overlay_.file().Flush());
   DeltaHeader delta = {.flags = is_full_ ? DeltaHeader::kFull : 0,
                        .overlay = header.id,
                        .point = NewOverlayId(),

@@ -98,6 +98,9 @@ absl::Status OverlayImage::WritePage(uint64_t number, Page& page) {
 }
 
 absl::Status OverlayImage::WriteHeader(OverlayHeader header) {
+  // The slot that counts is durable before the other one is written over: who wrote it last may not
+  // have flushed it.
+  RINGSIDE_RETURN_IF_ERROR(file_.Flush());
   header.sequence = header_.sequence + 1;
   header.autoclear = 0;  // of features that this version does not know
   SealHeader(header);

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <sys/types.h>
@@ -30,6 +31,8 @@ inline constexpr size_t kMaxFrame = kNetHeaderSize + 18 + 65535;
 inline constexpr size_t kLeastFrame = kNetHeaderSize + 14;
 // As many as one readv or writev takes (limits.h: IOV_MAX).
 inline constexpr size_t kMaxFrameParts = 1024;
+
+class VhostNet;
 
 class FrameChannel {
  public:
@@ -84,6 +87,12 @@ enum NetOffload : uint32_t {
   kNetEcn = 8,       // such a segment with congestion notification
 };
 
+// As the guest sees them: what came in to it, and what went out.
+struct NetCounts {
+  uint64_t frames_in = 0, bytes_in = 0;
+  uint64_t frames_out = 0, bytes_out = 0;
+};
+
 class HostNetwork {
  public:
   struct Info {
@@ -99,13 +108,18 @@ class HostNetwork {
 
   virtual const Info& info() const = 0;
   virtual FrameChannel& channel(uint16_t pair) = 0;
-  // From now on frames leave that much to the guest, and no more. A guest that changes it all the
-  // time would hold up others who change networks of this host: ResourceExhausted then.
+  // From now on frames leave that much to the guest, and no more. Unavailable: the network is gone.
+  // A guest that changes it all the time would hold up others who change networks of this host:
+  // ResourceExhausted then.
   virtual absl::Status SetOffloads(uint32_t offloads) = 0;
   // From now on the first `pairs` channels get frames, and the others none. Likewise.
   virtual absl::Status SetPairs(uint16_t pairs) = 0;
   // Has the host see that the cable is pulled, or plugged in, where it can.
   virtual void SetCarrier(bool /*up*/) {}
+  // Who carries the frames of a pair instead of its channel; null: nobody.
+  virtual VhostNet* vhost(uint16_t /*pair*/) { return nullptr; }
+  // What it has carried since it was opened, where nobody here counts it.
+  virtual std::optional<NetCounts> counts() const { return std::nullopt; }
 };
 
 }  // namespace ringside

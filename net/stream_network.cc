@@ -64,7 +64,7 @@ class StreamNetwork::Channel final : public FrameChannel {
   const UniqueFd fd_;
   const UniqueFd sender_;
   // The sending thread's.
-  std::array<iovec, kMaxFrameParts + 1> wire_;
+  std::array<iovec, kMaxFrameParts> wire_;
   size_t unsent_begin_ = 0, unsent_end_ = 0;
   const std::unique_ptr<std::byte[]> unsent_ =
       std::make_unique_for_overwrite<std::byte[]>(kLengthSize + kMaxFrame);
@@ -95,7 +95,9 @@ FrameChannel::Sent StreamNetwork::Channel::Send(std::span<const iovec> frame) {
   for (const iovec& part : frame) {
     const size_t skipped = std::min(to_skip, part.iov_len);
     to_skip -= skipped;
-    if (skipped == part.iov_len || count == wire_.size()) continue;
+    if (skipped == part.iov_len) continue;
+    // More pieces than one call takes, with the length in front: no driver has so many.
+    if (count == wire_.size()) return Sent::kDropped;
     wire_[count++] = {static_cast<std::byte*>(part.iov_base) + skipped, part.iov_len - skipped};
     length += static_cast<uint32_t>(part.iov_len - skipped);
   }

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 
 #include "base/clock.h"
+#include "base/host_files.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -84,7 +85,11 @@ absl::StatusOr<UniqueFd> OpenQueue(ifreq& request, uint16_t pairs) {
 // Of an interface, through any socket.
 absl::Status SetUpInterface(ifreq request, uint16_t mtu) {
   const UniqueFd socket_fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  request.ifr_flags = IFF_UP;
+  if (ioctl(socket_fd.get(), SIOCGIFFLAGS, &request) != 0) {
+    return ErrnoError(errno,
+                      absl::StrFormat("the flags of tap '%s' cannot be read", request.ifr_name));
+  }
+  request.ifr_flags = static_cast<short>(request.ifr_flags | IFF_UP);
   if (ioctl(socket_fd.get(), SIOCSIFFLAGS, &request) != 0) {
     return ErrnoError(errno, absl::StrFormat("tap '%s' cannot be brought up", request.ifr_name));
   }
@@ -103,6 +108,19 @@ uint16_t MtuOf(const std::string& name) {
   return static_cast<uint16_t>(std::min(request.ifr_mtu, 65535));
 }
 
+// As the host counts them, for which what comes in to the guest goes out. Zeroes where the
+// interface is in another name space, or gone.
+NetCounts CountsOf(const std::string& name) {
+  const std::filesystem::path directory = "/sys/class/net/" + name + "/statistics";
+  const auto count = [&](const char* what) {
+    return static_cast<uint64_t>(FirstNumber(directory / what).value_or(0));
+  };
+  return {.frames_in = count("tx_packets"),
+          .bytes_in = count("tx_bytes"),
+          .frames_out = count("rx_packets"),
+          .bytes_out = count("rx_bytes")};
+}
+
 // What somebody else has opened has to be a queue of a tap with our kind of header.
 absl::StatusOr<std::string> CheckQueue(int number, const UniqueFd& fd) {
   ifreq request = {};
@@ -115,6 +133,16 @@ absl::StatusOr<std::string> CheckQueue(int number, const UniqueFd& fd) {
         "descriptor %d is a queue of '%s' without IFF_TAP, IFF_NO_PI or IFF_VNET_HDR: "
         "open it with all three",
         number, request.ifr_name);
+  }
+  // A guest before may have left it so.
+  if ((request.ifr_flags & IFF_DETACH_QUEUE) != 0) {
+    ifreq attach = {};
+    attach.ifr_flags = IFF_ATTACH_QUEUE;
+    if (ioctl(fd.get(), TUNSETQUEUE, &attach) != 0) {
+      return ErrnoError(errno, absl::StrFormat("descriptor %d is a queue of '%s' that cannot be "
+                                               "attached",
+                                               number, request.ifr_name));
+    }
   }
   const int flags = fcntl(fd.get(), F_GETFL);
   if (flags < 0 || fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
@@ -186,6 +214,7 @@ absl::Status Tap::SetUp() {
                                                             info_.name, header_size)));
     }
   }
+  SetCarrier(true);  // a machine before may have left its cable pulled
   info_.pairs = attached_ = static_cast<uint16_t>(channels_.size());
   info_.takes_offloads = true;
   info_.mtu = MtuOf(info_.name);
@@ -200,6 +229,34 @@ absl::Status Tap::SetUp() {
   return absl::OkStatus();
 }
 
+absl::Status Tap::UseVhost() {
+  for (const auto& channel : channels_) {
+    RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<VhostNet> vhost,
+                              VhostNet::Open(channel->receive_fd()));
+    vhosts_.push_back(std::move(vhost));
+  }
+  counts_at_first_ = CountsOf(info_.name);
+  return absl::OkStatus();
+}
+
+std::optional<NetCounts> Tap::counts() const {
+  if (vhosts_.empty()) return std::nullopt;
+  const NetCounts now = CountsOf(info_.name);
+  return NetCounts{.frames_in = now.frames_in - counts_at_first_.frames_in,
+                   .bytes_in = now.bytes_in - counts_at_first_.bytes_in,
+                   .frames_out = now.frames_out - counts_at_first_.frames_out,
+                   .bytes_out = now.bytes_out - counts_at_first_.bytes_out};
+}
+
+// A queue of an interface that was removed is none of any.
+absl::Status Tap::NotChanged(int error, const std::string& what) const {
+  ifreq request = {};
+  if (ioctl(channels_.front()->receive_fd(), TUNGETIFF, &request) != 0) {
+    return absl::UnavailableError(absl::StrFormat("tap '%s' is gone", info_.name));
+  }
+  return ErrnoError(error, what);
+}
+
 absl::Status Tap::AllowChange() {
   if (changes_.Allows(MonotonicNs())) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -210,7 +267,7 @@ absl::Status Tap::SetOffloads(uint32_t offloads) {
   if (offloads == offloads_) return absl::OkStatus();
   RINGSIDE_RETURN_IF_ERROR(AllowChange());
   if (ioctl(channels_.front()->receive_fd(), TUNSETOFFLOAD, uint64_t{offloads}) != 0) {
-    return ErrnoError(errno, absl::StrFormat("tap '%s' does not change its offloads", info_.name));
+    return NotChanged(errno, absl::StrFormat("tap '%s' does not change its offloads", info_.name));
   }
   offloads_ = offloads;
   return absl::OkStatus();
@@ -225,7 +282,7 @@ absl::Status Tap::SetPairs(uint16_t pairs) {
     ifreq request = {};
     request.ifr_flags = static_cast<short>(attaches ? IFF_ATTACH_QUEUE : IFF_DETACH_QUEUE);
     if (ioctl(channels_[pair]->receive_fd(), TUNSETQUEUE, &request) != 0) {
-      return ErrnoError(errno, absl::StrFormat("queue %d of tap '%s' cannot be %s", pair,
+      return NotChanged(errno, absl::StrFormat("queue %d of tap '%s' cannot be %s", pair,
                                                info_.name, attaches ? "attached" : "detached"));
     }
     attached_ = attaches ? static_cast<uint16_t>(attached_ + 1) : pair;
@@ -234,6 +291,7 @@ absl::Status Tap::SetPairs(uint16_t pairs) {
 }
 
 void Tap::SetCarrier(bool up) {
+  for (const auto& vhost : vhosts_) vhost->SetCarrier(up);
   const int carrier = up ? 1 : 0;
   ioctl(channels_.front()->receive_fd(), TUNSETCARRIER, &carrier);  // the host may be too old
 }

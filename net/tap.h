@@ -18,6 +18,7 @@
 #include "absl/status/statusor.h"
 #include "net/change_limit.h"
 #include "net/frame_file.h"
+#include "net/vhost_net.h"
 
 namespace ringside {
 
@@ -35,8 +36,15 @@ class Tap final : public HostNetwork {
   // then on.
   static absl::StatusOr<std::unique_ptr<Tap>> ByDescriptors(std::span<const int> fds);
 
+  // Has the kernel carry the frames of all pairs (net/vhost_net.h). Before they are used.
+  absl::Status UseVhost();
+
   const Info& info() const override { return info_; }
   FrameChannel& channel(uint16_t pair) override { return *channels_[pair]; }
+  VhostNet* vhost(uint16_t pair) override {
+    return vhosts_.empty() ? nullptr : vhosts_[pair].get();
+  }
+  std::optional<NetCounts> counts() const override;
   absl::Status SetOffloads(uint32_t offloads) override;
   absl::Status SetPairs(uint16_t pairs) override;
   void SetCarrier(bool up) override;
@@ -46,9 +54,12 @@ class Tap final : public HostNetwork {
   absl::Status Add(UniqueFd fd);
   absl::Status SetUp();
   absl::Status AllowChange();
+  absl::Status NotChanged(int error, const std::string& what) const;
 
   Info info_;
   std::vector<std::unique_ptr<FrameFile>> channels_;
+  std::vector<std::unique_ptr<VhostNet>> vhosts_;  // of the channels, or none
+  NetCounts counts_at_first_;
   uint32_t offloads_ = 0;
   uint16_t attached_ = 0;  // the first so many channels
   ChangeLimit changes_;

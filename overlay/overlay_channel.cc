@@ -115,9 +115,11 @@ void OverlayChannel::SubmitChild(Op& op, BlockChannel& below, BlockOp what, uint
   below.Submit(child);
 }
 
-// Of the overlay's file.
+// Of the overlay's file. It is not recalled: the map says already that nothing is there, so nobody
+// would give the space back later.
 void OverlayChannel::SubmitRange(Op& op, BlockOp what, uint64_t offset, uint64_t length) {
   OverlayChild& child = NewChild(op, what, data_offset_ + offset);
+  child.owner = nullptr;
   child.length = length;
   child.unmap = true;
   file_->Submit(child);

@@ -136,6 +136,7 @@ absl::StatusOr<OverlayDevice::Parts> OverlayDevice::OpenParts(const OverlayConfi
   if (!config.in_memory) {
     RINGSIDE_RETURN_IF_ERROR(OpenFileOf(config, base, context.log, parts));
     RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, Copy(parts.file->fd()));
+    RINGSIDE_RETURN_IF_ERROR(Limit(config, fd, parts));
     RINGSIDE_ASSIGN_OR_RETURN(parts.data, OpenData(config, std::move(fd), context));
     return parts;
   }
@@ -145,8 +146,15 @@ absl::StatusOr<OverlayDevice::Parts> OverlayDevice::OpenParts(const OverlayConfi
   RINGSIDE_ASSIGN_OR_RETURN(parts.map, BlockMap::Create(parts.header));
   RINGSIDE_ASSIGN_OR_RETURN(UniqueFd memory,
                             CreateMemoryFile("ringside-overlay", parts.header.capacity));
+  RINGSIDE_RETURN_IF_ERROR(Limit(config, memory, parts));
   RINGSIDE_ASSIGN_OR_RETURN(parts.data, OpenData(config, std::move(memory), context));
   return parts;
+}
+
+absl::Status OverlayDevice::Limit(const OverlayConfig& config, const UniqueFd& data, Parts& parts) {
+  if (config.limit == 0) return absl::OkStatus();
+  RINGSIDE_ASSIGN_OR_RETURN(parts.counted, Copy(data.get()));
+  return absl::OkStatus();
 }
 
 absl::Status OverlayDevice::OpenFileOf(const OverlayConfig& config, const BaseIdentity& base,
@@ -189,6 +197,7 @@ OverlayDevice::OverlayDevice(const OverlayConfig& config, Parts parts, Logger lo
   info_.physical_block = std::max(info_.physical_block, static_cast<uint32_t>(kOverlayBlock));
   info_.discard_alignment = std::max(info_.discard_alignment, static_cast<uint32_t>(kOverlayBlock));
   info_.can_discard = !read_only_;
+  state_.counted = std::move(parts.counted);
   if (file_.has_value()) {
     state_.has_new_name = file_->is_new();
     state_.path = file_->path();

@@ -45,10 +45,12 @@ class OverlayDevice final : public BlockDevice {
     OverlayHeader header;
     std::unique_ptr<BlockMap> map;
     std::unique_ptr<BlockDevice> data;
+    UniqueFd counted;  // OverlayState::counted
   };
 
   OverlayDevice(const OverlayConfig& config, Parts parts, Logger logger);
   static absl::StatusOr<Parts> OpenParts(const OverlayConfig& config, const BlockContext& context);
+  static absl::Status Limit(const OverlayConfig& config, const UniqueFd& data, Parts& parts);
   static absl::Status OpenFileOf(const OverlayConfig& config, const BaseIdentity& base,
                                  Logger logger, Parts& parts);
 

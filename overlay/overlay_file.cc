@@ -241,10 +241,17 @@ absl::Status OverlayFile::PutHeader(OverlayHeader header) {
 
 // A slot counts as soon as it is there: nothing may be durable that it has to say of afterwards.
 absl::Status OverlayFile::WriteHeader(const OverlayHeader& header) {
+  const OverlayHeader before = header_;
   OverlayHeader next = header;
   next.sequence = header_.sequence + 1;
   RINGSIDE_RETURN_IF_ERROR(PutHeader(next));
-  return Flush();
+  const absl::Status status = Flush();
+  if (!status.ok()) {
+    // The other slot may be all that is durable.
+    header_ = before;
+    slot_ ^= 1;
+  }
+  return status;
 }
 
 absl::Status OverlayFile::BeginUse() {
@@ -258,6 +265,8 @@ absl::Status OverlayFile::BeginUse() {
     return absl::FailedPreconditionError(absl::StrFormat(
         "%s is being written into its base: finish that with 'ringside image commit'", name_));
   }
+  // The slot of the last EndUse is durable before the other one is written over.
+  RINGSIDE_RETURN_IF_ERROR(Flush());
   OverlayHeader next = header_;
   next.flags |= OverlayHeader::kInUse;
   next.autoclear &= kKnownAutoclear;

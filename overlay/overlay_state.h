@@ -9,7 +9,9 @@
 #pragma once
 
 #include <memory>
+#include <sys/stat.h>
 
+#include "base/fd.h"
 #include "base/sync.h"
 #include "block/fifo.h"
 #include "overlay/block_map.h"
@@ -30,6 +32,7 @@ struct OverlayState {
   const uint64_t data_offset;
   const uint64_t base_bytes;  // beyond, blocks that show the base are zeroes
   const uint64_t limit_blocks;
+  UniqueFd counted;  // the file of the data, where there is a limit
   const bool keeps_map;
   bool has_new_name = false;  // the file was made, and its name is not durable; the commits'
   std::string path;
@@ -42,6 +45,19 @@ struct OverlayState {
   bool commits ABSL_GUARDED_BY(mutex) = false;
   Fifo<OverlayOp> want_commit ABSL_GUARDED_BY(mutex);  // the next one
   Fifo<OverlayOp> in_commit ABSL_GUARDED_BY(mutex);    // the one under way
+
+  // Whether so many more blocks are more than the limit. A write that lands behind a discard of its
+  // blocks takes space of which the map does not know, so the file is asked, too: with some slack,
+  // as it has metadata and may be allocated in larger pieces.
+  bool IsBeyondLimit(uint64_t new_blocks) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
+    constexpr uint64_t kSlackBlocks = (uint64_t{64} << 20) / kOverlayBlock;
+    if (limit_blocks == UINT64_MAX || new_blocks == 0) return false;
+    if (map->here_blocks() + reserved_blocks + new_blocks > limit_blocks) return true;
+    struct stat info = {};
+    if (fstat(counted.get(), &info) != 0) return false;
+    const auto taken = static_cast<uint64_t>(info.st_blocks) * 512 / kOverlayBlock;
+    return taken > limit_blocks + kSlackBlocks + data_offset / kOverlayBlock;
+  }
 };
 
 }  // namespace ringside

@@ -39,8 +39,7 @@ void OverlayChannel::Change(Op& op) {
         if (StateOf(op.parts.list[i].block) == BlockState::kBase) ++new_blocks;
       }
     }
-    if (map_.here_blocks() + state_.reserved_blocks + new_blocks > state_.limit_blocks &&
-        new_blocks != 0) {
+    if (state_.IsBeyondLimit(new_blocks)) {
       op.result = -ENOSPC;
     } else {
       op.reserved = new_blocks;

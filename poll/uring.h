@@ -72,7 +72,7 @@ class Uring {
   void CancelFile(int index);
 
   // From now on every write to the eventfd ends the sleep, and the listener, if any, is told in the
-  // next Reap. It does not Watch or Unwatch. Unwatch before the eventfd is closed.
+  // next Reap. It does not Watch. Unwatch before the eventfd is closed.
   void Watch(int eventfd, EventfdListener* listener = nullptr,
              Watching watching = Watching::kAlways);
   void Unwatch(int eventfd);

@@ -1,5 +1,8 @@
 #include "vmm/net_options.h"
 
+#include <algorithm>
+#include <vector>
+
 #include "devices/virtio_net.h"
 #include "net/tap.h"
 #include "vmm/key_value.h"
@@ -33,6 +36,16 @@ absl::Status CheckSource(const OptionPlace& place, const NetConfig& network) {
   return absl::OkStatus();
 }
 
+// What the kernel carries nobody here can hold back.
+absl::Status CheckVhost(const OptionPlace& place, const NetConfig& network) {
+  if (!network.vhost) return absl::OkStatus();
+  if (network.user) {
+    return BadInput("%svhost=on and user do not go together: it is for a tap", place.prefix);
+  }
+  if (network.throttle == ThrottleLimits{}) return absl::OkStatus();
+  return BadInput("%svhost=on and limits do not go together: leave one of them out", place.prefix);
+}
+
 absl::Status CheckPairs(const OptionPlace& place, const NetConfig& network) {
   if (network.user && network.queues > 1) {
     return BadInput("%squeues=%d is out of range: a user network has one pair", place.prefix,
@@ -42,6 +55,12 @@ absl::Status CheckPairs(const OptionPlace& place, const NetConfig& network) {
   if (network.fds.size() > VirtioNet::kMaxPairs) {
     return BadInput("%sfd has %d descriptors, and a network has at most %d queue pairs",
                     place.prefix, network.fds.size(), VirtioNet::kMaxPairs);
+  }
+  std::vector<int> sorted = network.fds;
+  std::ranges::sort(sorted);
+  if (const auto twice = std::ranges::adjacent_find(sorted); twice != sorted.end()) {
+    return BadInput("%sfd has descriptor %d twice: give each pair a queue of its own", place.prefix,
+                    *twice);
   }
   if (network.queues == 0 || network.queues == network.fds.size()) return absl::OkStatus();
   return BadInput("%squeues=%d and %d descriptors do not go together: give one for each pair",
@@ -94,7 +113,7 @@ const OptionTable<NetConfig>& NetOptions() {
          {{.name = "mac",
            .type = Text(17),
            .doc = "the guest's MAC address, such as 02:00:00:12:34:56",
-           .unset = "one made of its id and the tap's name"},
+           .unset = "one made of its id, the tap's name and the host's machine-id"},
           [](auto& network) -> auto& { return network.mac; }},
          {{.name = "queues",
            .type = Whole(1, VirtioNet::kMaxPairs),
@@ -109,6 +128,12 @@ const OptionTable<NetConfig>& NetOptions() {
            .doc = "the longest packet that the guest is told to send, and of a tap that is made",
            .unset = "as the tap has it"},
           [](auto& network) -> auto& { return network.mtu; }},
+         {{.name = "vhost",
+           .type = Plain(OptionKind::kSwitch),
+           .doc =
+               "of a tap: whether the host's kernel (vhost-net) carries the frames instead of an "
+               "I/O thread; without limits and traces"},
+          [](auto& network) -> auto& { return network.vhost; }},
          {{.name = "iothreads",
            .type = Plain(OptionKind::kIoThreads),
            .doc = "the I/O threads that serve it. a+b: its queue pairs go round these; "
@@ -143,6 +168,7 @@ absl::Status CheckNet(const OptionPlace& place, const NetConfig& network) {
   RINGSIDE_RETURN_IF_ERROR(CheckObject(NetOptions(), place, network));
   RINGSIDE_RETURN_IF_ERROR(CheckSource(place, network));
   RINGSIDE_RETURN_IF_ERROR(CheckPairs(place, network));
+  RINGSIDE_RETURN_IF_ERROR(CheckVhost(place, network));
   if (network.mac.empty()) return absl::OkStatus();
   const absl::StatusOr<MacAddress> mac = ParseMac(network.mac);
   if (mac.ok()) return absl::OkStatus();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/host_files.h"
 #include "base/nearest.h"
 #include "base/status.h"
 #include "net/stream_network.h"
@@ -12,14 +13,28 @@
 namespace ringside {
 namespace {
 
+absl::StatusOr<std::unique_ptr<HostNetwork>> OpenTap(const NetConfig& config) {
+  auto tap = config.fds.empty()
+                 ? Tap::ByName(config.tap, std::max<uint16_t>(config.queues, 1), config.mtu)
+                 : Tap::ByDescriptors(config.fds);
+  if (tap.ok() && config.vhost) RINGSIDE_RETURN_IF_ERROR((*tap)->UseVhost());
+  return tap;
+}
+
 absl::StatusOr<std::unique_ptr<HostNetwork>> OpenHost(const NetConfig& config) {
-  if (!config.tap.empty()) {
-    return Tap::ByName(config.tap, std::max<uint16_t>(config.queues, 1), config.mtu);
-  }
-  if (!config.fds.empty()) return Tap::ByDescriptors(config.fds);
+  if (!config.tap.empty() || !config.fds.empty()) return OpenTap(config);
   if (!config.socket.empty()) return StreamNetwork::Connect(config.socket);
   if (config.stream_fd >= 0) return StreamNetwork::ByDescriptor(config.stream_fd);
   return BadInput("passt is started by the command 'ringside run': start it, and give its socket");
+}
+
+// Those of the kernel, which knows of no pairs: the first has them all.
+void AddCounts(const std::optional<NetCounts>& counts, std::vector<QueueStatistics>& queues) {
+  if (!counts.has_value() || queues.size() < 2) return;
+  queues[0].reads = counts->frames_in;
+  queues[0].bytes_read = counts->bytes_in;
+  queues[1].writes = counts->frames_out;
+  queues[1].bytes_written = counts->bytes_out;
 }
 
 absl::Status Named(const std::string& id, const absl::Status& status) {
@@ -61,10 +76,11 @@ std::string MacText(const MacAddress& mac) {
                          mac[5]);
 }
 
-// FNV-1a: any hash that stays as it is will do.
-MacAddress MacOf(const std::string& id, const std::string& network) {
+// FNV-1a: any hash that stays as it is will do. Names of taps are the same on many hosts, which may
+// share a segment.
+MacAddress MacOf(const std::string& id, const std::string& network, const std::string& host) {
   uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : id + '/' + network) {
+  for (const char c : id + '/' + network + '/' + host) {
     hash = (hash ^ static_cast<uint8_t>(c)) * uint64_t{0x100000001b3};
   }
   MacAddress mac;
@@ -94,7 +110,7 @@ absl::Status Networks::Add(const NetConfig& config, const IoThreads& io_threads)
   RINGSIDE_ASSIGN_OR_RETURN(std::vector<std::string> mapped,
                             MapQueues(config.shares, host->info().pairs, io_threads,
                                       names[networks_.size() % names.size()]));
-  MacAddress mac = MacOf(id, host->info().name);
+  MacAddress mac = MacOf(id, host->info().name, FirstLine("/etc/machine-id"));
   if (!config.mac.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(mac, ParseMac(config.mac));
   }
@@ -141,6 +157,12 @@ bool Networks::Has(const std::string& id) const {
 absl::Status Networks::SetLink(const std::string& id, bool up, DeviceQueues& queues,
                                absl::Duration patience) {
   RINGSIDE_ASSIGN_OR_RETURN(Network* const network, Find(id));
+  if (up && network->link.lost()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "network '%s' is gone, and its link is down for good: start the machine anew when the "
+        "network is back",
+        id));
+  }
   return queues.Change(id, patience, [&](QueuedDevice& device, VirtioPci& pci) {
     network->host->SetCarrier(up);
     pci.transport().ChangeConfig([&] { static_cast<VirtioNet&>(device).SetLink(up); });
@@ -151,18 +173,26 @@ absl::Status Networks::SetLink(const std::string& id, bool up, DeviceQueues& que
 absl::Status Networks::SetThrottle(const std::string& id, const ThrottleLimits& limits) {
   RINGSIDE_RETURN_IF_ERROR(Throttle::Check(absl::StrFormat("network '%s'", id), limits));
   RINGSIDE_ASSIGN_OR_RETURN(Network* const network, Find(id));
+  if (network->config.vhost) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "network '%s' has no limits, as the host's kernel carries its frames: start the machine "
+        "with vhost=off for it",
+        id));
+  }
   network->throttle.Set(limits);
   return absl::OkStatus();
 }
 
 void Networks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {
   for (const Network& network : networks_) {
-    statistics.networks.push_back({.id = network.id,
+    NetworkStatistics collected = {.id = network.id,
                                    .path = network.host->info().name,
                                    .mac = MacText(network.mac),
-                                   .link_up = network.link.up.load(std::memory_order_relaxed),
+                                   .link_up = network.link.up().load(std::memory_order_relaxed),
                                    .throttle = network.throttle.limits(),
-                                   .queues = queues.Statistics(network.id)});
+                                   .queues = queues.Statistics(network.id)};
+    AddCounts(network.host->counts(), collected.queues);
+    statistics.networks.push_back(std::move(collected));
   }
 }
 

@@ -28,7 +28,7 @@ std::string NetworkId(const NetConfig& config, size_t index);
 absl::StatusOr<MacAddress> ParseMac(const std::string& text);
 std::string MacText(const MacAddress& mac);
 // The same for the same texts, and hardly for others: one that is administered locally.
-MacAddress MacOf(const std::string& id, const std::string& network);
+MacAddress MacOf(const std::string& id, const std::string& network, const std::string& host);
 
 class Networks {
  public:

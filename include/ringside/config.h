@@ -188,6 +188,8 @@ struct ThrottleLimit {
   uint64_t average = 0;     // per second; 0: any
   uint64_t max = 0;         // per second in a burst, more than the average; 0: there are none
   uint32_t max_length = 0;  // for so many seconds one that was idle for long may burst; 0: one
+
+  bool operator==(const ThrottleLimit&) const = default;
 };
 
 struct ThrottleLimits {
@@ -201,6 +203,8 @@ struct ThrottleLimits {
   ThrottleLimit bps_write = {};
   // Bytes: a request of twice as many counts as two, and so on; 0: each counts as one.
   uint64_t iops_size = 0;
+
+  bool operator==(const ThrottleLimits&) const = default;
 };
 
 // Limits that several disks have together. Those that wait have their turns one after the other, by
@@ -300,10 +304,13 @@ struct NetConfig {
   std::string udp_ports = {};
 
   std::string id = {};  // as DiskConfig::id; empty: "net0", "net1", ... by its place
-  std::string mac =
-      {};               // "02:00:00:12:34:56"; empty: one that is made of the id and the tap's name
+  // "02:00:00:12:34:56"; empty: one made of the id, the tap's name and the host's machine-id.
+  std::string mac = {};
   uint16_t queues = 0;  // pairs, 1 to 8; 0: one, or as many as there are descriptors
   uint16_t mtu = 0;     // 68 to 65535, that the guest is told; 0: the tap's
+  // Of a tap: the host's kernel (vhost-net) carries the frames, which I/O threads do otherwise.
+  // There are no limits and no latencies then, and frames are counted for the tap as a whole.
+  bool vhost = false;
   bool trace_latency = false;  // for Machine::Latencies
   // Of frames: a read is one that comes in to the guest, a write is one that goes out.
   ThrottleLimits throttle = {};

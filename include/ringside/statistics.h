@@ -99,7 +99,8 @@ struct NetworkStatistics {
   bool link_up = false;
   ThrottleLimits throttle;  // as set now
   // Receive and transmit queue of each pair, then that of commands. A read is a frame that came in,
-  // a write is one that went out, an error is one that was dropped.
+  // a write is one that went out, an error is one that was dropped. With NetConfig::vhost the first
+  // pair's have the frames of all.
   std::vector<QueueStatistics> queues;
 };
 

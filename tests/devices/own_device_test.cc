@@ -172,6 +172,26 @@ TEST_F(OwnDeviceTest, ARestMayPutBackWhatItHasPopped) {
   for (int i = 0; i < 3; ++i) NextUsed();
 }
 
+// Until it goes on there is nothing of it elsewhere.
+TEST_F(OwnDeviceTest, AQueueThatMovedAtItsRestIsStoppedWhereItWas) {
+  Start();
+  HoldRequests(1);
+  std::thread::id recalled;
+  own_->on_recall = [&](DeviceQueue& its_queue) {
+    own_->PutAllBack(its_queue);
+    recalled = std::this_thread::get_id();
+  };
+  Done rests;
+  device_->Pause(rests.task);
+  rests.event.WaitOrAbort();
+  BeginMove(1)->WaitOrAbort();
+  recalled = {};
+  BeginReset();
+  reset_->event.WaitOrAbort();
+  EXPECT_EQ(recalled, IdOf(0));
+  device_->Resume();
+}
+
 TEST_F(OwnDeviceTest, AResetWaitsForWhatWasPoppedAndShowsNothing) {
   Start();
   HoldRequests(1);

@@ -159,6 +159,34 @@ TEST_F(VirtioBlkExchangeTest, EachHasItsOwnWayToTheRest) {
   }
 }
 
+// Both are told by the same step: who calls off its own has been told by the time that it is back.
+TEST_F(VirtioBlkExchangeTest, NobodyIsToldOfARestThatItHasCalledOff) {
+  Start({});
+  HoldReads(1);
+  BoundedEvent machine_is_told, goes_on;
+  TaskOf told([&] {
+    machine_is_told.Notify();
+    goes_on.WaitOrAbort();
+  });
+  device_->Pause(told);
+  BeginRest();
+  disk_->Hold(false);
+  std::thread release([&] { disk_->ReleaseAll(); });
+  machine_is_told.WaitOrAbort();
+  std::atomic<bool> called_off{false};
+  std::thread exchange([&] {
+    device_->EndExchange();
+    EXPECT_TRUE(exchange_rests());
+    called_off = true;
+  });
+  absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_FALSE(called_off);
+  goes_on.Notify();
+  release.join();
+  exchange.join();
+  device_->Resume();
+}
+
 TEST_F(VirtioBlkExchangeTest, AQueueThatMovedAtItsRestGoesOnWhereItIs) {
   Start(TwoThreads());
   EXPECT_EQ(ServedBy(), IdOf(0));

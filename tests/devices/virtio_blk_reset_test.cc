@@ -1,7 +1,10 @@
 // virtio-blk coming up and going down, with requests in flight.
 #include <algorithm>
+#include <thread>
 
+#include "block/block_filter.h"
 #include "tests/support/devices/virtio_blk_fixture.h"
+#include "tests/support/poll/test_source.h"
 
 namespace ringside::testing {
 namespace {
@@ -184,6 +187,58 @@ TEST_F(VirtioBlkResetTest, OfOneDeviceDoesNotDisturbAnother) {
   ResetDone done;
   other.Reset(done.task);
   done.event.WaitOrAbort();
+}
+
+// A disk whose channels have something to do at the end of the turn that cancels them.
+class HookOnCancel final : public BlockFilter {
+ public:
+  explicit HookOnCancel(std::unique_ptr<BlockDevice> below) : BlockFilter(std::move(below)) {}
+
+  absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override {
+    has_channel = true;
+    return std::make_unique<Channel>(*this, io_thread);
+  }
+
+  bool has_channel = false;  // the I/O thread's
+  bool ran_without = false;
+
+ private:
+  class Channel final : public BlockChannel {
+   public:
+    Channel(HookOnCancel& device, IoThread& io_thread) : device_(device), io_thread_(io_thread) {}
+    ~Channel() override { device_.has_channel = false; }
+    void Submit(BlockRequest& /*request*/) override { abort(); }
+    void Cancel() override { io_thread_.AtPublish(device_.hook_); }
+
+   private:
+    HookOnCancel& device_;
+    IoThread& io_thread_;
+  };
+
+  TestHook hook_{[this] { ran_without |= !has_channel; }};
+};
+
+// The I/O thread was held up by something else for so long that it hears of both at once.
+TEST_F(VirtioBlkResetTest, AChannelStaysForTheTurnThatCancelsIt) {
+  Make({});
+  HookOnCancel disk(std::make_unique<MemoryDisk>(setting_.info));
+  device_ = std::make_unique<VirtioBlk>(disk, *memory_, std::vector{threads_[0].get()},
+                                        VirtioBlkConfig());
+  Activate();
+  Reset();
+  BoundedEvent is_held, goes_on;
+  TaskOf hold([&] {
+    is_held.Notify();
+    goes_on.WaitOrAbort();
+  });
+  threads_[0]->Post(hold);
+  is_held.WaitOrAbort();
+  device_->Cancel();
+  std::thread end([&] { device_.reset(); });
+  absl::SleepFor(absl::Milliseconds(20));
+  goes_on.Notify();
+  end.join();
+  EXPECT_FALSE(disk.ran_without);
 }
 
 }  // namespace

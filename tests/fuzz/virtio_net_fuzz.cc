@@ -68,7 +68,7 @@ class Run {
     Start();
     for (int i = 0; i < 64 && !input_.empty(); ++i) Step();
     Reset();
-    link_.pulled = false;
+    link_.Pull(false);
     device_.SetLink(true);
     while (network_.TryReceive().has_value()) {
     }

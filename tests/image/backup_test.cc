@@ -169,6 +169,73 @@ TEST_F(BackupTest, AKilledMachinesBlocksAreAllInTheNextBackup) {
   EXPECT_EQ(Content(copy_), disk_);
 }
 
+// Its point was taken, and a later backup follows it, but it did not get its name.
+TEST_F(BackupTest, ABackupThatOthersFollowIsNotRemoved) {
+  Scatter(1);
+  ASSERT_TRUE(Back("b1").ok());
+  std::filesystem::rename(Path("b1"), Path("b1.part"));
+  Scatter(2);
+  ASSERT_TRUE(Back("b2").ok());
+  std::filesystem::copy_file(Path("b1.part"), Path("x.part"));
+  const auto first = Back("b1");
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_TRUE(first->was_there);
+  ASSERT_TRUE(Onto(copy_, {"b1", "b2"}).ok());
+  EXPECT_EQ(Content(copy_), disk_);
+  Scatter(3);
+  ASSERT_TRUE(Back("b3").ok());
+  EXPECT_THAT(Message(Back("x").status()), HasSubstr("later ones may follow"));
+  EXPECT_TRUE(std::filesystem::exists(Path("x.part")));
+}
+
+// Given again, or cut off and given again, over a disk that has grown in between.
+TEST_F(BackupTest, ADiskThatGrewIsRestoredFromTheStartAgain) {
+  Scatter(1);
+  ASSERT_TRUE(Back("b1").ok());
+  disk_.resize(kDisk + (1 << 20));
+  {
+    auto top = OverlayImage::Open(top_, ImageFile::Access::kWrite);
+    OverlayHeader header = top->header();
+    header.size = disk_.size();
+    ASSERT_TRUE(top->file().Resize(OverlayFileBytes(header.data_offset, header.size)).ok());
+    ASSERT_TRUE(top->WriteHeader(header).ok());
+  }
+  Scatter(2);
+  ASSERT_TRUE(Back("b2").ok());
+  const std::string restored = Path("restored.cow");
+  Create(restored, {base_});
+  for (int round = 0; round < 2; ++round) {
+    ASSERT_TRUE(Onto(copy_, {"b1", "b2"}).ok());
+    EXPECT_EQ(Content(copy_), disk_);
+    const auto result = Onto(restored, {"b1", "b2"}, {base_});
+    ASSERT_TRUE(result.ok()) << result.status();
+    EXPECT_EQ(testing::ContentOf(restored, {base_}), disk_);
+  }
+  // What was behind the smaller disk is not the larger one's.
+  WriteSparse(copy_, original_ + std::string(1 << 20, 'x'));
+  ASSERT_TRUE(Onto(copy_, {"b1", "b2"}).ok());
+  EXPECT_EQ(Content(copy_), disk_);
+}
+
+// A copy of the base would show what the disk has not.
+TEST_F(BackupTest, WhatHidesAPartOfItsBaseIsBackedUpWhole) {
+  const std::string small = Path("small.cow");
+  Create(small, {base_}, 8192);
+  {
+    auto overlay = OverlayImage::Open(small, ImageFile::Access::kWrite);
+    OverlayHeader header = overlay->header();
+    header.size = kDisk;
+    ASSERT_TRUE(overlay->file().Resize(OverlayFileBytes(header.data_offset, kDisk)).ok());
+    ASSERT_TRUE(overlay->WriteHeader(header).ok());
+  }
+  const Chain::Names names = {.bases = {base_}, .top = small};
+  EXPECT_THAT(Message(Diff(names, false, Path("b"), progress_).status()), HasSubstr("add --full"));
+  ASSERT_TRUE(Diff(names, true, Path("b"), progress_).ok());
+  const std::string image = Path("image");
+  ASSERT_TRUE(Onto(image, {"b"}).ok());
+  EXPECT_EQ(Content(image), testing::ContentOf(small, {base_}));
+}
+
 TEST_F(BackupTest, AnOverlayWithAPartOfABackupIsNobodysUntilItHasAll) {
   MakeFive();
   const std::string restored = Path("restored.cow");

@@ -1,7 +1,9 @@
 // Overlays into their bases, and chains as one image.
 #include "image/commit.h"
 
+#include <csignal>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include "overlay/overlay_header.h"
 #include "tests/support/image/image_fixture.h"
@@ -103,6 +105,40 @@ TEST_F(CommitTest, ALargerOverlayMakesItsBaseLarger) {
   ASSERT_TRUE(Commit({.bases = {base_}, .top = larger}, progress_).ok());
   EXPECT_EQ(Content(base_), disk_);
   EXPECT_EQ(testing::ContentOf(larger, {base_}), disk_);
+}
+
+// It is as it was, and can be used and written out.
+TEST_F(CommitTest, ABaseThatCannotGrowHasNothingOfIt) {
+  Scatter(1);
+  const uint64_t capacity = Header(top_).capacity;
+  const std::string larger = Path("larger.cow");
+  Create(larger, {base_, top_}, capacity + 4096);
+  EXPECT_THAT(Message(Commit({.bases = {base_, top_}, .top = larger}, progress_).status()),
+              HasSubstr("image flatten"));
+  EXPECT_EQ(Header(larger).flags, 0u);
+  EXPECT_TRUE(OverlayFile::Open(larger, OverlayAccess::kWrite)->BeginUse().ok());
+
+  const std::string raw = Path("raw.cow");
+  Create(raw, {base_}, disk_.size() + (1 << 20));
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {.rlim_cur = disk_.size(), .rlim_max = before.rlim_max};
+  const auto handler = signal(SIGXFSZ, SIG_IGN);
+  setrlimit(RLIMIT_FSIZE, &small);
+  const absl::Status status = Commit({.bases = {base_}, .top = raw}, progress_).status();
+  setrlimit(RLIMIT_FSIZE, &before);
+  signal(SIGXFSZ, handler);
+  EXPECT_THAT(Message(status), HasSubstr("File too large"));
+  EXPECT_EQ(Header(raw).flags, 0u);
+  EXPECT_TRUE(Commit({.bases = {base_}, .top = raw}, progress_).ok());
+}
+
+TEST_F(CommitTest, WhatEndsInABlockOfALargerBaseIsRefused) {
+  const std::string smaller = Path("smaller.cow");
+  Create(smaller, {base_, top_}, 8192 + 512);
+  EXPECT_THAT(Message(Commit({.bases = {base_, top_}, .top = smaller}, progress_).status()),
+              HasSubstr("in the middle of a block"));
+  EXPECT_EQ(Header(smaller).flags, 0u);
 }
 
 TEST_F(CommitTest, OtherOverlaysOfTheBaseAreRefusedAfterIt) {

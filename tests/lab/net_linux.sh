@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs inside the lab (busybox sh): a stock guest on a tap of the lab's kernel, and on passt. It
 # pings, moves MIB both ways while its queues are moved, and sees its link pulled; then a quarter of
-# that with the machine paused, and its devices made anew, all the time.
+# that with the machine paused, and its devices made anew, all the time. Both once more with the tap
+# left to the kernel's vhost-net, a quarter of MIB each.
 #
 #   net_linux.sh RINGSIDE PAUSING_RINGSIDE KERNEL INITRD MIB
 set -u
@@ -52,8 +53,11 @@ check_transfer() {
     [ "$code" = 0 ] || fail "exit code $code, expected 0"
 }
 
+# is_moved TAP_OPTION...
 is_moved() {
-    boot "$ringside" yes --net tap=rs0,mac=02:00:00:00:77:02 --net user --iothread id=a --iothread id=b
+    tap=$1
+    shift
+    boot "$ringside" yes --net "$tap,mac=02:00:00:00:77:02" "$@" --iothread id=a --iothread id=b
     [ $started = no ] || {
         moves=0
         until grep -q '^guest=transferred' "$work/console" || ! kill -0 $pid; do
@@ -64,6 +68,9 @@ is_moved() {
             done
             sleep 0.2
         done
+        case $tap in
+        *vhost=on) grep -qs "^vhost-$pid" /proc/[0-9]*/comm || fail "the kernel serves no queue" ;;
+        esac
         ctl set-link net0 --up off
         wait_for 'guest=sees that the link is down' 20 || fail "the guest does not see its link go"
         ctl set-link net0 --up on
@@ -74,25 +81,37 @@ is_moved() {
 }
 
 is_paused() {
-    RINGSIDE_PAUSES=30 boot "$pausing" no --net tap=rs0 --disk type=null,size=1M
+    RINGSIDE_PAUSES=30 boot "$pausing" no --net "$1" --disk type=null,size=1M
     finish 180
 }
 
-prepare "$mib"
+check_moved() {
+    check_transfer
+    [ "$(sed -n 's/.*guest_mac=\(.*\) mtu.*/\1/p' "$work/console")" = 02:00:00:00:77:02 ] ||
+        fail "another MAC address than was given"
+    [ "$(value replugged_lost)" = 0 ] || fail "behind the pulled link: '$(value replugged_lost)' % lost"
+    [ "${moves:-0}" -ge 4 ] || fail "queues were moved ${moves:-0} times"
+}
+check_paused() {
+    check_transfer
+    [ "$(value pauses)" -ge 5 ] || fail "the machine was paused '$(value pauses)' times"
+    [ "$(value restores)" -ge 2 ] || fail "devices were made anew '$(value restores)' times"
+}
+
 began=$(cut -d . -f 1 /proc/uptime)
-to_the_end is_moved
-check_transfer
-[ "$(sed -n 's/.*guest_mac=\(.*\) mtu.*/\1/p' "$work/console")" = 02:00:00:00:77:02 ] ||
-    fail "another MAC address than was given"
-[ "$(value replugged_lost)" = 0 ] || fail "behind the pulled link: '$(value replugged_lost)' % lost"
+quarter=$(((mib + 3) / 4))
+prepare "$mib"
+to_the_end is_moved tap=rs0 --net user
+check_moved
 [ "$(value dhcp_address)" = 192.0.2.10 ] || fail "DHCP by passt: '$(value dhcp_address)'"
-[ "${moves:-0}" -ge 4 ] || fail "queues were moved ${moves:-0} times"
 ! pidof passt >/dev/null || fail "passt is still there"
-prepare $(((mib + 3) / 4))
-to_the_end is_paused
-check_transfer
-[ "$(value pauses)" -ge 5 ] || fail "the machine was paused '$(value pauses)' times"
-[ "$(value restores)" -ge 2 ] || fail "devices were made anew '$(value restores)' times"
+prepare $quarter
+to_the_end is_paused tap=rs0
+check_paused
+to_the_end is_moved tap=rs0,vhost=on
+check_moved
+to_the_end is_paused tap=rs0,vhost=on
+check_paused
 [ $failures = 0 ] || { echo "--- console:"; tail -n 60 "$work/console"; exit 1; }
 echo "$moves moves, $(value pauses) pauses, devices made anew $(value restores)" \
     "times, in $(($(cut -d . -f 1 /proc/uptime) - began)) s"

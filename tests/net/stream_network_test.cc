@@ -83,6 +83,16 @@ TEST_F(StreamNetworkTest, FramesComeWholeHoweverTheyAreCut) {
   EXPECT_EQ(sizes, (std::vector<size_t>{60, 14, 1514, 65553}));
 }
 
+TEST_F(StreamNetworkTest, AFrameInMorePiecesThanOneCallTakesIsDropped) {
+  for (const size_t pieces : {kMaxFrameParts - 1, kMaxFrameParts}) {
+    Bytes frame(pieces * 60, 5);
+    std::vector<iovec> parts;
+    for (size_t i = 0; i < pieces; ++i) parts.push_back({&frame[60 * i], 60});
+    EXPECT_EQ(channel().Send(parts), pieces < kMaxFrameParts ? kYes : kDropped);
+  }
+  EXPECT_EQ(Send(Bytes(100, 9)), kYes);
+}
+
 TEST_F(StreamNetworkTest, AFrameGoesOutWithItsLength) {
   const Bytes frame(100, 9);
   EXPECT_EQ(Send(frame), kYes);

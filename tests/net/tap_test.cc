@@ -79,6 +79,7 @@ TEST_F(TapTest, OneThatIsMadeCarriesFramesAndEndsWithItsUser) {
     EXPECT_TRUE((*tap)->info().takes_offloads);
     EXPECT_NE((*tap)->info().offloads & (kNetChecksum | kNetTso4), 0u);
     EXPECT_TRUE(OwnNetwork::IsUp("rs0"));
+    EXPECT_NE(OwnNetwork::Flags("rs0") & IFF_MULTICAST, 0) << "as it was made";
     FrameChannel& channel = (*tap)->channel(0);
     const UniqueFd sniffer = Sniffer("rs0");
     EXPECT_EQ(Send(channel, Frame(7)), FrameChannel::Sent::kYes);
@@ -153,6 +154,29 @@ TEST_F(TapTest, OneThatIsRemovedIsGone) {
   std::vector<uint8_t> got;
   EXPECT_EQ(Receive(channel, got), FrameChannel::kGone);
   EXPECT_EQ(Send(channel, Frame(1)), FrameChannel::Sent::kGone);
+  EXPECT_TRUE(absl::IsUnavailable((*tap)->SetOffloads(0))) << (*tap)->SetOffloads(0);
+}
+
+// A machine before has left one queue of two detached, and its cable pulled.
+TEST_F(TapTest, DescriptorsCanBeUsedAgain) {
+  constexpr int kFlags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_MULTI_QUEUE;
+  const UniqueFd first = OpenTun("rs0", kFlags), second = OpenTun("rs0", kFlags);
+  const std::vector<int> fds = {first.get(), second.get()};
+  ASSERT_TRUE(OwnNetwork::SetUp("rs0", true));
+  for (int machine = 0; machine < 3; ++machine) {
+    auto tap = Tap::ByDescriptors(fds);
+    ASSERT_TRUE(tap.ok()) << tap.status();
+    EXPECT_NE(OwnNetwork::Flags("rs0") & IFF_RUNNING, 0);
+    EXPECT_TRUE((*tap)->SetPairs(1).ok());
+    (*tap)->SetCarrier(false);
+  }
+}
+
+TEST_F(TapTest, OneOfSeveralPairsThatIsRemovedIsGone) {
+  auto tap = Tap::ByName("rs0", 2, 0);
+  ASSERT_TRUE(tap.ok()) << tap.status();
+  ASSERT_TRUE(OwnNetwork::Remove("rs0"));
+  EXPECT_TRUE(absl::IsUnavailable((*tap)->SetPairs(1))) << (*tap)->SetPairs(1);
 }
 
 TEST_F(TapTest, ByDescriptor) {

@@ -288,6 +288,17 @@ TEST(OverlayChannelTest, ThoseThatWaitAreGivenBackWhenRecalled) {
   EXPECT_EQ(rig.Read(1024, 512), Letters(512, 'b'));
 }
 
+// The map has forgotten the blocks by then: nobody else would give their space back.
+TEST(OverlayChannelTest, WhatGivesSpaceBackIsNotRecalled) {
+  OverlayRig rig;
+  ASSERT_EQ(rig.Write(0, 2 * kBlock, 'w'), 0);
+  RequestOwner owner;
+  RigRequest discard(BlockOp::kDiscard, 0, 2 * kBlock);
+  discard.owner = &owner;
+  EXPECT_EQ(rig.Run(discard), 0);
+  EXPECT_EQ(rig.file().recallable(), 0u);
+}
+
 TEST(OverlayChannelTest, AFlushThatSharesACommitIsGivenBackWhenRecalled) {
   OverlayRig rig(2);
   rig.file().Hold(true);

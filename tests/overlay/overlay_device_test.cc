@@ -1,4 +1,5 @@
 // Overlays as disks: made, opened, refused, grown and closed, on real files.
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -108,6 +109,23 @@ TEST_F(OverlayDeviceTest, InMemoryItLeavesNothingAndHasALimit) {
   TestDisk disk(Open(config), IoThread::Waiter::kEpoll);
   EXPECT_EQ(Read(disk, 512, 512), std::string(512, 'b'));
   EXPECT_THAT(Error({.base = Base()}), HasSubstr("either a path or is in memory"));
+}
+
+// Space that no block of the map has, as after a write that came behind a discard.
+TEST_F(OverlayDeviceTest, ItsLimitCountsWhatTheFileTakesToo) {
+  constexpr off_t kMuch = off_t{256} << 20;
+  OverlayConfig config = Config();
+  config.limit = 1 << 20;
+  config.size = 2 * static_cast<uint64_t>(kMuch);
+  TestDisk disk(Open(config), IoThread::Waiter::kEpoll);
+  ASSERT_TRUE(disk.status().ok()) << disk.status();
+  ASSERT_EQ(Write(disk, 0, std::string(4096, 'w')), 0);
+  const UniqueFd file(open(config.path.c_str(), O_RDWR | O_CLOEXEC));
+  ASSERT_EQ(fallocate(file.get(), FALLOC_FL_KEEP_SIZE, kMuch, kMuch), 0);
+  EXPECT_EQ(Write(disk, 8192, std::string(4096, 'w')), -ENOSPC);
+  EXPECT_EQ(Write(disk, 0, std::string(4096, 'x')), 0) << "what it has can be written";
+  ASSERT_EQ(fallocate(file.get(), FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE, kMuch, kMuch), 0);
+  EXPECT_EQ(Write(disk, 8192, std::string(4096, 'w')), 0);
 }
 
 TEST_F(OverlayDeviceTest, GrowsWithZeroesUpToItsCapacity) {

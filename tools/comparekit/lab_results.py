@@ -53,7 +53,8 @@ def _read_guests(archive, options, machines, loads, others):
             for machine in machines:
                 name = f"{guest.name}/{machine.name}"
                 run = _Run(archive, f"./{number}/{name}", machine.contestant)
-                noisy = noise_of(others[number, name], options.noise_limit)
+                # Nobody has told of one that ended before its jobs.
+                noisy = noise_of(others.get((number, name), 0), options.noise_limit)
                 try:
                     samples += run.samples(number, its_loads, options, noisy)
                 except MeasureError as error:

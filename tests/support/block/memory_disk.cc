@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> MemoryDisk::Open(IoThread& io_thre
 }
 
 void MemoryDisk::Accept(const BlockRequest& request) {
+  if (request.owner != nullptr) ++recallable_;
   const uint64_t length = LengthOf(request);
   Require(request.done != nullptr, "somebody wants to know the result");
   const bool flush = request.op == BlockOp::kFlush;

@@ -59,6 +59,8 @@ class MemoryDisk final : public BlockDevice {
   void SetContent(uint64_t offset, const std::vector<std::byte>& content);
   size_t channels() const { return channels_; }
   uint64_t submitted() const { return submitted_; }
+  // Those that somebody may want back.
+  uint64_t recallable() const { return recallable_; }
 
   const BlockInfo& info() const override { return info_; }
   absl::StatusOr<std::unique_ptr<BlockChannel>> Open(IoThread& io_thread) override;
@@ -82,6 +84,7 @@ class MemoryDisk final : public BlockDevice {
   std::function<void()> on_submit_;
   std::atomic<size_t> channels_{0};
   std::atomic<uint64_t> submitted_{0};
+  std::atomic<uint64_t> recallable_{0};
   mutable Mutex mutex_;
   std::vector<std::byte> bytes_ ABSL_GUARDED_BY(mutex_);
   std::vector<Record> records_ ABSL_GUARDED_BY(mutex_);

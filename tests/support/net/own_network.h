@@ -33,13 +33,16 @@ class OwnNetwork {
   bool allowed() const { return allowed_; }
   static constexpr char kNotAllowed[] = "this process may not make a network namespace";
 
-  static bool IsUp(const std::string& name) {
+  // 0 of one that is not there.
+  static int Flags(const std::string& name) {
     ifreq request = Request(name);
-    return ioctl(Socket().get(), SIOCGIFFLAGS, &request) == 0 && (request.ifr_flags & IFF_UP) != 0;
+    return ioctl(Socket().get(), SIOCGIFFLAGS, &request) == 0 ? request.ifr_flags : 0;
   }
+  static bool IsUp(const std::string& name) { return (Flags(name) & IFF_UP) != 0; }
   static bool SetUp(const std::string& name, bool up) {
     ifreq request = Request(name);
-    request.ifr_flags = static_cast<short>(up ? IFF_UP : 0);
+    const int others = Flags(name) & ~IFF_UP;
+    request.ifr_flags = static_cast<short>(up ? others | IFF_UP : others);
     return ioctl(Socket().get(), SIOCSIFFLAGS, &request) == 0;
   }
   // Removes an interface, whoever uses it.

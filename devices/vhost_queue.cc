@@ -1,0 +1,71 @@
+#include "devices/vhost_queue.h"
+
+#include <poll.h>
+
+#include "base/status.h"
+
+namespace ringside {
+
+VhostQueue::VhostQueue(const Parts& parts, const NetPort& port, const Kernel& kernel,
+                       const QueueSetup& setup, uint64_t features)
+    : QueueWorker(parts, setup, features, QueueSignal::Hold::kNever,
+                  &kernel.vhost.broken(kernel.ring)),
+      port_(port),
+      kernel_(kernel),
+      setup_(setup),
+      features_(features),
+      next_(setup.next) {}
+
+VhostQueue::VhostQueue(const Parts& parts, const VhostQueue& before)
+    : QueueWorker(parts, before),
+      port_(before.port_),
+      kernel_(before.kernel_),
+      setup_(before.setup_),
+      features_(before.features_),
+      next_(before.next_) {}
+
+void VhostQueue::Resume() {
+  if (queue().error() != nullptr) return;
+  const GuestMemory& memory = parts().memory;
+  const Virtqueue::Areas areas = Virtqueue::AreasOf(memory, RingLayout(setup_, features_));
+  const absl::Status status = kernel_.vhost.Start(kernel_.ring,
+                                                  {.features = features_,
+                                                   .size = setup_.size,
+                                                   .next = next_,
+                                                   .descriptors = areas.descriptors,
+                                                   .available = areas.available,
+                                                   .used = areas.used,
+                                                   .kick = setup_.kick},
+                                                  memory.regions());
+  if (!status.ok()) {
+    // The kernel takes no tap that was removed: the driver finds a link that is down.
+    return IsTapGone() ? port_.owner.NetworkGone(parts().events)
+                       : parts().events.NeedsReset(Message(status));
+  }
+  setup_.call->Observe(this);
+  if (kernel_.ring == VhostNet::kReceive) io_thread().Arm(gone_);
+}
+
+void VhostQueue::End() {
+  io_thread().Disarm(gone_);
+  if (!kernel_.vhost.started(kernel_.ring)) return;
+  setup_.call->Observe(nullptr);
+  next_ = kernel_.vhost.Stop(kernel_.ring);
+}
+
+void VhostQueue::Written() {
+  parts().events.NeedsReset("the host's kernel (vhost-net) finds that the ring is broken");
+}
+
+// A descriptor of one that is no more says so for ever.
+bool VhostQueue::IsTapGone() const {
+  pollfd tap = {.fd = kernel_.tap_fd, .events = 0, .revents = 0};
+  return poll(&tap, 1, 0) != 0;
+}
+
+void VhostQueue::LookForTap() {
+  if (!IsTapGone()) return io_thread().Arm(gone_);
+  port_.owner.NetworkGone(parts().events);
+}
+
+}  // namespace ringside

@@ -27,7 +27,8 @@ absl::Status CheckSource(const OptionPlace& place, const NetConfig& network) {
     return BadInput("%ssocket, tcp and udp are of a user network: give user, or leave them out",
                     place.prefix);
   }
-  if (has_own_passt && has_ports) {
+  // A descriptor may be that of the passt which has been started for them.
+  if (!network.socket.empty() && has_ports) {
     return BadInput(
         "%stcp and udp are for the passt that is started here, and socket names another one: give "
         "them to that",

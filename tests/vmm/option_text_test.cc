@@ -64,6 +64,7 @@ TEST(NetOptionTest, HasAShortForm) {
   EXPECT_EQ(tap.mtu, 9000);
   EXPECT_EQ(tap.shares.size(), 2u);
   EXPECT_EQ(Net("fd=3+5").fds, (std::vector<int>{3, 5}));
+  EXPECT_TRUE(Net("tap=vm0,vhost=on").vhost);
   EXPECT_TRUE(Net("user").user);
   EXPECT_EQ(Net("user,tcp=2222:22,,80,bps-read=1M").tcp_ports, "2222:22,80");
   EXPECT_EQ(Net("user,socket=/run/passt.sock").socket, "/run/passt.sock");
@@ -78,6 +79,10 @@ TEST(NetOptionTest, SaysWhatDoesNotGoTogether) {
   EXPECT_THAT(TextError("net", "user,queues=2"), HasSubstr("a user network has one pair"));
   EXPECT_THAT(TextError("net", "fd=3,queues=2"), HasSubstr("give one for each pair"));
   EXPECT_THAT(TextError("net", "fd=1-9"), HasSubstr("at most 8 queue pairs"));
+  EXPECT_THAT(TextError("net", "fd=3+4+3"), HasSubstr("has descriptor 3 twice"));
+  EXPECT_THAT(TextError("net", "user,vhost=on"), HasSubstr("it is for a tap"));
+  EXPECT_THAT(TextError("net", "tap=a,vhost=on,iops-read=5"),
+              HasSubstr("limits do not go together"));
   EXPECT_EQ(TextError("net", "fd=x"),
             "--net fd='x' is not a list of descriptors, for example 3 or 3+4");
   EXPECT_EQ(TextError("net", "tap=vm0,queues=9"),

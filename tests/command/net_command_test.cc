@@ -1,0 +1,60 @@
+// `ringside run` with a network that passt gives: it is started with the ports that are asked for,
+// and one that cannot have them ends the command.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <string>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "tests/support/descriptors.h"
+#include "tests/support/subprocess.h"
+
+namespace ringside {
+namespace {
+
+using ::testing::HasSubstr;
+
+class NetCommandTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const ProcessResult plain = Run("user");
+    if (plain.status != 0) GTEST_SKIP() << "passt gives no network here: " << plain.errors;
+  }
+  static ProcessResult Run(const std::string& network) {
+    return RunProcess({RINGSIDE_COMMAND, "run", "--kernel", RINGSIDE_GUEST_ELF, "--net", network});
+  }
+  // A port that somebody listens on while the descriptor is open.
+  static UniqueFd Listen(int& port) {
+    UniqueFd fd(testing::Must(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket"));
+    sockaddr_in address = {.sin_family = AF_INET};
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    testing::Must(bind(fd.get(), any, size), "bind");
+    testing::Must(listen(fd.get(), 1), "listen");
+    testing::Must(getsockname(fd.get(), any, &size), "getsockname");
+    port = ntohs(address.sin_port);
+    return fd;
+  }
+};
+
+TEST_F(NetCommandTest, PortsOfTheHostLeadToTheGuest) {
+  int tcp = 0, udp = 0;
+  Listen(tcp);
+  Listen(udp);
+  const ProcessResult result =
+      Run("user,tcp=" + std::to_string(tcp) + ":22,udp=" + std::to_string(udp) + ":53");
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.output, HasSubstr("guest: end=poweroff"));
+}
+
+TEST_F(NetCommandTest, APasstThatEndsAtOnceEndsTheCommand) {
+  const ProcessResult result = Run("user,tcp=nonsense");
+  EXPECT_EQ(result.status, 2);
+  EXPECT_THAT(result.errors, HasSubstr("passt has ended at once"));
+  EXPECT_THAT(result.errors, HasSubstr("mend tcp='nonsense'"));
+  EXPECT_EQ(result.output, "");
+}
+
+}  // namespace
+}  // namespace ringside

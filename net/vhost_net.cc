@@ -70,7 +70,9 @@ absl::StatusOr<std::unique_ptr<VhostNet>> VhostNet::Open(int tap_fd) {
 absl::Status VhostNet::SetMemory(std::span<const MemoryRegion> memory) {
   // A header with as many regions behind it as it says.
   std::vector<std::byte> table(sizeof(vhost_memory) + memory.size() * sizeof(vhost_memory_region));
-  const vhost_memory header = {.nregions = static_cast<uint32_t>(memory.size()), .padding = 0};
+  // Its two numbers alone: clang takes no value of a type that ends with an array of nothing.
+  const std::array<uint32_t, 2> header = {static_cast<uint32_t>(memory.size()), 0};
+  static_assert(sizeof header == sizeof(vhost_memory));
   std::memcpy(table.data(), &header, sizeof header);
   for (size_t i = 0; i < memory.size(); ++i) {
     const vhost_memory_region region = {.guest_phys_addr = memory[i].guest_address,

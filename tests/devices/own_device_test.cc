@@ -71,6 +71,16 @@ TEST_F(OwnDeviceTest, WhatIsPushedIsShownOnceATurnOrWhenItIsNotified) {
   OnQueue([] {});
   EXPECT_EQ(device_->stats(0).batches.Get(), 2u);
   EXPECT_EQ(call_.Clear(), 2u);
+  // With nothing left for the end of the turn.
+  HoldRequests(1);
+  OnQueue([&] {
+    queue().Push(own_->held[0], 0);
+    queue().Notify();
+    own_->held.clear();
+  });
+  NextUsed();
+  OnQueue([] {});
+  EXPECT_EQ(device_->stats(0).batches.Get(), 3u);
 }
 
 TEST_F(OwnDeviceTest, WhatIsPutBackIsPoppedAgainInItsOrder) {

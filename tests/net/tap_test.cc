@@ -21,6 +21,7 @@ namespace {
 
 using ::testing::HasSubstr;
 using testing::OwnNetwork;
+using testing::SpinUntil;
 using testing::WaitForFd;
 
 class TapTest : public ::testing::Test {
@@ -166,7 +167,8 @@ TEST_F(TapTest, DescriptorsCanBeUsedAgain) {
   for (int machine = 0; machine < 3; ++machine) {
     auto tap = Tap::ByDescriptors(fds);
     ASSERT_TRUE(tap.ok()) << tap.status();
-    EXPECT_NE(OwnNetwork::Flags("rs0") & IFF_RUNNING, 0);
+    // The kernel sees to that in its own time.
+    EXPECT_TRUE(SpinUntil([] { return (OwnNetwork::Flags("rs0") & IFF_RUNNING) != 0; }));
     EXPECT_TRUE((*tap)->SetPairs(1).ok());
     (*tap)->SetCarrier(false);
   }

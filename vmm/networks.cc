@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "base/host_files.h"
 #include "base/nearest.h"
 #include "base/status.h"
@@ -80,7 +81,7 @@ std::string MacText(const MacAddress& mac) {
 // share a segment.
 MacAddress MacOf(const std::string& id, const std::string& network, const std::string& host) {
   uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : id + '/' + network + '/' + host) {
+  for (const char c : absl::StrCat(id, "/", network, "/", host)) {
     hash = (hash ^ static_cast<uint8_t>(c)) * uint64_t{0x100000001b3};
   }
   MacAddress mac;

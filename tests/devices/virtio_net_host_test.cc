@@ -158,6 +158,10 @@ TEST_P(VirtioNetTest, ADeviceThatCannotBeSetUpNeedsAReset) {
   EXPECT_EQ(Command(2, {0, 0, 1}), 0) << "a driver waits for that without end";
   Move(0, 1);
   Move(0, 0);
+  Add(tx(), WithHeader(FrameOf(9, 60)));
+  Publish(tx());
+  ASSERT_TRUE(SpinUntil([&] { return events_.reasons().size() == 2; }));
+  EXPECT_FALSE(network_->TryReceive().has_value()) << "nothing of what was agreed holds";
   Reset();
   network_->refuses = absl::OkStatus();
   Start();

@@ -8,21 +8,15 @@
 namespace ringside {
 namespace {
 
+using testing::Body;
 using ::testing::ElementsAre;
+using testing::Frame;
 using testing::FrameOf;
 using ::testing::HasSubstr;
 using testing::LetTurn;
 using testing::SpinUntil;
 using testing::VirtioNetTest;
 using testing::WithHeader;
-
-using Frame = std::vector<uint8_t>;
-
-// A frame behind its header.
-Frame Body(const Frame& frame) {
-  return {frame.begin() + static_cast<ptrdiff_t>(std::min(frame.size(), kNetHeaderSize)),
-          frame.end()};
-}
 
 TEST_P(VirtioNetTest, WhatTheHostDoesNotTakeWaitsInTheRing) {
   Start();

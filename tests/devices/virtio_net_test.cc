@@ -7,7 +7,9 @@
 namespace ringside {
 namespace {
 
+using testing::Body;
 using ::testing::ElementsAre;
+using testing::Frame;
 using testing::FrameOf;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -16,14 +18,6 @@ using ::testing::SizeIs;
 using testing::SpinUntil;
 using testing::VirtioNetTest;
 using testing::WithHeader;
-
-using Frame = std::vector<uint8_t>;
-
-// A frame behind its header.
-Frame Body(const Frame& frame) {
-  return {frame.begin() + static_cast<ptrdiff_t>(std::min(frame.size(), kNetHeaderSize)),
-          frame.end()};
-}
 
 TEST_P(VirtioNetTest, SendsAFrameOfManyPieces) {
   Start();

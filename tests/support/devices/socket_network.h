@@ -2,6 +2,7 @@
 // frames apart, as a tap does.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
@@ -31,6 +32,13 @@ inline std::vector<uint8_t> WithHeader(const std::vector<uint8_t>& frame, uint8_
   all[0] = flags;
   all.insert(all.end(), frame.begin(), frame.end());
   return all;
+}
+
+// What is behind the header.
+using Frame = std::vector<uint8_t>;
+inline Frame Body(const Frame& frame) {
+  return {frame.begin() + static_cast<ptrdiff_t>(std::min(frame.size(), kNetHeaderSize)),
+          frame.end()};
 }
 
 class SocketNetwork final : public HostNetwork {

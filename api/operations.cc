@@ -39,12 +39,16 @@ void Operations::Begin(const std::string& call, Work work, absl::Duration wait, 
         "%d operations wait for their turn: ask again when some have ended", waiting))));
   }
   operations_.push_back({.id = ++last_id_, .call = call, .work = std::move(work)});
-  AddWaiter(operations_.back(), true, wait, std::move(answer));
   if (const absl::Status started = StartThreads(); !started.ok()) {
-    End(operations_.back(), started, respond_(started));
-    return;
+    operations_.pop_back();
+    return std::move(answer).Send(respond_(started));
   }
   work_came_.notify_one();
+  // Whoever does not wait is told of an operation, be it done as soon as begun.
+  if (wait <= absl::ZeroDuration()) {
+    return std::move(answer).Send(Accepted(operations_.back()));
+  }
+  AddWaiter(operations_.back(), true, wait, std::move(answer));
 }
 
 void Operations::Await(uint64_t id, absl::Duration wait, HttpAnswer answer) {

@@ -47,7 +47,8 @@ class Operations {
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
-  // Does `work`, and answers with its result, or after `wait` with the operation.
+  // Does `work`, and answers with its result, or after `wait` with the operation: without a wait
+  // always with that.
   void Begin(const std::string& call, Work work, absl::Duration wait, HttpAnswer answer);
   // Answers with the operation once it has ended, or after `wait`.
   void Await(uint64_t id, absl::Duration wait, HttpAnswer answer);

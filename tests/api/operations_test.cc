@@ -81,6 +81,14 @@ TEST_F(OperationsTest, WhatEndsSoonIsAnsweredWithItsResult) {
   EXPECT_EQ(answers_->Wait(Begin([] { return absl::NotFoundError("gone"); })).status, 404);
 }
 
+TEST_F(OperationsTest, WhoDoesNotWaitIsToldOfAnOperationHoweverSoonItEnds) {
+  for (uint64_t id = 1; id <= 200; ++id) {
+    const uint64_t ticket = Begin([] { return Json("done"); }, absl::ZeroDuration());
+    EXPECT_EQ(answers_->Wait(ticket).status, 202);
+    answers_->Wait(Await(id));  // not so many at once that one is refused
+  }
+}
+
 TEST_F(OperationsTest, WhatTakesLongIsAnsweredWithWhereToAsk) {
   const HttpResponse accepted = answers_->Wait(Begin(Held(), absl::Milliseconds(1)));
   EXPECT_EQ(accepted.status, 202);

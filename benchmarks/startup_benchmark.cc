@@ -12,13 +12,17 @@
 #include <cstring>
 #include <fcntl.h>
 #include <fstream>
+#include <linux/if_tun.h>
 #include <string>
+#include <sys/ioctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "net/tap.h"
+#include "tests/support/net/own_network.h"
 
 namespace ringside {
 namespace {
@@ -74,6 +78,13 @@ std::vector<std::string> RingsideCommand(const std::string& end) {
           "--memory",       "512M", "--timing"};
 }
 
+// The same with a tap.
+std::vector<std::string> CommandWithTap(const std::string& end) {
+  std::vector<std::string> command = RingsideCommand(end);
+  command.insert(command.end(), {"--net", "tap=startup"});
+  return command;
+}
+
 // The same with a control socket, which nobody uses.
 std::vector<std::string> CommandWithSocket(const std::string& end) {
   std::vector<std::string> command = RingsideCommand(end);
@@ -99,6 +110,19 @@ void ExecToFirstKvmRun(benchmark::State& state, const std::vector<std::string>& 
   }
 }
 
+// With a tap that is there, or that is made; in a network name space of this thread's own.
+void ExecToFirstKvmRunWithTap(benchmark::State& state, bool is_there) {
+  const testing::OwnNetwork own_network;
+  if (!own_network.allowed()) return state.SkipWithError(testing::OwnNetwork::kNotAllowed);
+  if (is_there) {
+    const auto tap = Tap::ByName("startup", 1, 0);
+    if (!tap.ok() || ioctl((*tap)->channel(0).receive_fd(), TUNSETPERSIST, 1) != 0) {
+      return state.SkipWithError("no tap can be made that stays");
+    }
+  }
+  ExecToFirstKvmRun(state, CommandWithTap("end=poweroff"));
+}
+
 void ExecToFirstCharacter(benchmark::State& state, const std::vector<std::string>& command) {
   for (auto _ : state) {
     const int64_t start = MonotonicNs();
@@ -120,6 +144,12 @@ BENCHMARK_CAPTURE(ExecToFirstKvmRun, ringside, RingsideCommand("end=poweroff"))
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(ExecToFirstKvmRun, ringside_with_socket, CommandWithSocket("end=poweroff"))
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(ExecToFirstKvmRunWithTap, there, true)
+    ->UseManualTime()
+    ->Unit(benchmark::kMillisecond);
+BENCHMARK_CAPTURE(ExecToFirstKvmRunWithTap, made, false)
     ->UseManualTime()
     ->Unit(benchmark::kMillisecond);
 BENCHMARK_CAPTURE(ExecToFirstCharacter, ringside, RingsideCommand("end=spin"))

@@ -34,7 +34,7 @@ struct NetPort {
 };
 
 // Frames are dropped and answered in one turn up to this: a disk on the same thread gets its own.
-inline constexpr uint32_t kNetTurnFrames = 64;
+inline constexpr uint32_t kNetTurnFrames = 16;
 inline constexpr uint64_t kNetTurnBytes = 128 << 10;
 
 // Whether a queue may carry its next frame, or when.

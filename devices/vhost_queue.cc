@@ -28,6 +28,8 @@ void VhostQueue::Resume() {
   if (queue().error() != nullptr) return;
   const GuestMemory& memory = parts().memory;
   const Virtqueue::Areas areas = Virtqueue::AreasOf(memory, RingLayout(setup_, features_));
+  // First, as the kernel tells nobody of what it has done before.
+  setup_.call->Observe(this);
   const absl::Status status = kernel_.vhost.Start(kernel_.ring,
                                                   {.features = features_,
                                                    .size = setup_.size,
@@ -38,23 +40,29 @@ void VhostQueue::Resume() {
                                                    .kick = setup_.kick},
                                                   memory.regions());
   if (!status.ok()) {
+    setup_.call->Observe(nullptr);
     // The kernel takes no tap that was removed: the driver finds a link that is down.
     return IsTapGone() ? port_.owner.NetworkGone(parts().events)
                        : parts().events.NeedsReset(Message(status));
   }
-  setup_.call->Observe(this);
-  if (kernel_.ring == VhostNet::kReceive) io_thread().Arm(gone_);
+  if (kernel_.ring == VhostNet::kReceive) io_thread().Arm(changes_);
 }
 
 void VhostQueue::End() {
-  io_thread().Disarm(gone_);
+  io_thread().Disarm(changes_);
   if (!kernel_.vhost.started(kernel_.ring)) return;
-  setup_.call->Observe(nullptr);
   next_ = kernel_.vhost.Stop(kernel_.ring);
+  // Last, likewise.
+  setup_.call->Observe(nullptr);
 }
 
 void VhostQueue::Written() {
-  parts().events.NeedsReset("the host's kernel (vhost-net) finds that the ring is broken");
+  if (!kernel_.vhost.TakeBroken(kernel_.ring)) return;
+  // The kernel calls a ring broken, too, whose frames it can send nowhere.
+  if (IsTapGone()) return port_.owner.NetworkGone(parts().events);
+  End();
+  queue().Break("the host's kernel (vhost-net) finds that the ring is broken");
+  ReportIfBroken();
 }
 
 // A descriptor of one that is no more says so for ever.
@@ -64,7 +72,8 @@ bool VhostQueue::IsTapGone() const {
 }
 
 void VhostQueue::LookForTap() {
-  if (!IsTapGone()) return io_thread().Arm(gone_);
+  kernel_.vhost.TakeChanges();
+  if (!IsTapGone()) return io_thread().Arm(changes_);
   port_.owner.NetworkGone(parts().events);
 }
 

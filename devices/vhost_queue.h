@@ -7,6 +7,8 @@
 // Threads and ownership: as QueueWorker.
 #pragma once
 
+#include <sys/epoll.h>
+
 #include "devices/net_port.h"
 #include "devices/queue_worker.h"
 #include "net/vhost_net.h"
@@ -15,7 +17,8 @@ namespace ringside {
 
 class VhostQueue final : public QueueWorker, private InterruptLine::Observer {
  public:
-  // `tap_fd` is watched for the end of the tap, by the queue that receives.
+  // `tap_fd` is asked whether the tap is still there: by the queue that receives, when interfaces
+  // of the host change.
   struct Kernel {
     VhostNet& vhost;
     VhostNet::Ring ring;
@@ -34,13 +37,14 @@ class VhostQueue final : public QueueWorker, private InterruptLine::Observer {
   void Run() override {}
   void EnableNotify() override {}
   void DisableNotify() override {}
-  // The kernel's word that the ring is broken.
+  // Perhaps with the kernel's word that the ring is broken.
   void Written() override;
 
  private:
-  class Gone final : public FdWatch {
+  class Changes final : public FdWatch {
    public:
-    explicit Gone(VhostQueue& queue) : FdWatch(queue.kernel_.tap_fd, 0), queue_(queue) {}
+    explicit Changes(VhostQueue& queue)
+        : FdWatch(queue.kernel_.vhost.changes_fd(), EPOLLIN), queue_(queue) {}
     void Ready() override { queue_.LookForTap(); }
 
    private:
@@ -59,7 +63,7 @@ class VhostQueue final : public QueueWorker, private InterruptLine::Observer {
   const QueueSetup setup_;
   const uint64_t features_;
   uint16_t next_;  // where it goes on while it is not started
-  Gone gone_{*this};
+  Changes changes_{*this};
 };
 
 }  // namespace ringside

@@ -239,13 +239,17 @@ absl::Status Tap::UseVhost() {
   return absl::OkStatus();
 }
 
+// Those of an interface that is gone stay what they were, also when another has its name.
 std::optional<NetCounts> Tap::counts() const {
   if (vhosts_.empty()) return std::nullopt;
   const NetCounts now = CountsOf(info_.name);
-  return NetCounts{.frames_in = now.frames_in - counts_at_first_.frames_in,
-                   .bytes_in = now.bytes_in - counts_at_first_.bytes_in,
-                   .frames_out = now.frames_out - counts_at_first_.frames_out,
-                   .bytes_out = now.bytes_out - counts_at_first_.bytes_out};
+  const MutexLock lock(counts_mutex_);
+  for (uint64_t NetCounts::* const count : {&NetCounts::frames_in, &NetCounts::bytes_in,
+                                            &NetCounts::frames_out, &NetCounts::bytes_out}) {
+    const uint64_t first = counts_at_first_.*count;
+    if (now.*count > first) counts_.*count = std::max(counts_.*count, now.*count - first);
+  }
+  return counts_;
 }
 
 // A queue of an interface that was removed is none of any.

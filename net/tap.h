@@ -15,7 +15,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/sync.h"
 #include "net/change_limit.h"
 #include "net/frame_file.h"
 #include "net/vhost_net.h"
@@ -60,6 +62,8 @@ class Tap final : public HostNetwork {
   std::vector<std::unique_ptr<FrameFile>> channels_;
   std::vector<std::unique_ptr<VhostNet>> vhosts_;  // of the channels, or none
   NetCounts counts_at_first_;
+  mutable Mutex counts_mutex_;
+  mutable NetCounts counts_ ABSL_GUARDED_BY(counts_mutex_);  // since then, as last seen
   uint32_t offloads_ = 0;
   uint16_t attached_ = 0;  // the first so many channels
   ChangeLimit changes_;

@@ -6,8 +6,10 @@
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
+#include <linux/rtnetlink.h>
 #include <linux/vhost.h>
 #include <sys/ioctl.h>
+#include <sys/socket.h>
 #include <vector>
 
 #include "base/status.h"
@@ -41,6 +43,18 @@ absl::Status NotDone(const char* what) {
       ErrnoError(errno, absl::StrFormat("vhost-net does not take %s", what), kInstead).message());
 }
 
+// rtnetlink(7).
+absl::StatusOr<UniqueFd> HearChanges() {
+  UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
+  sockaddr_nl links = {};
+  links.nl_family = AF_NETLINK;
+  links.nl_groups = RTMGRP_LINK;
+  if (!fd.valid() || bind(fd.get(), reinterpret_cast<sockaddr*>(&links), sizeof links) != 0) {
+    return ErrnoError(errno, "cannot hear of changes to the host's interfaces", kInstead);
+  }
+  return fd;
+}
+
 uint64_t AddressOf(const std::byte* host) {
   return reinterpret_cast<uintptr_t>(host);
 }
@@ -61,10 +75,11 @@ absl::StatusOr<std::unique_ptr<VhostNet>> VhostNet::Open(int tap_fd) {
         absl::StrFormat("vhost-net of this kernel has the features %#x and not all of %#x: %s",
                         features, kRingFeatures, kInstead));
   }
+  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd changes, HearChanges());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd receive, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd transmit, EventFd::Create());
-  return std::unique_ptr<VhostNet>(
-      new VhostNet(std::move(fd), tap_fd, std::move(receive), std::move(transmit)));
+  return std::unique_ptr<VhostNet>(new VhostNet(std::move(fd), tap_fd, std::move(changes),
+                                                std::move(receive), std::move(transmit)));
 }
 
 absl::Status VhostNet::SetMemory(std::span<const MemoryRegion> memory) {
@@ -115,6 +130,7 @@ absl::Status VhostNet::Start(Ring ring, const RingSetup& setup,
   const MutexLock lock(mutex_);
   RINGSIDE_RETURN_IF_ERROR(SetUp(ring, setup, memory));
   rings_[ring].kick = setup.kick;
+  rings_[ring].broken.Clear();  // a driver before may have broken it
   if (!carrier_ || SetBackend(ring, tap_fd_)) return absl::OkStatus();
   rings_[ring].kick = nullptr;
   return NotDone("the tap");
@@ -138,6 +154,15 @@ uint16_t VhostNet::Stop(Ring ring) {
   ioctl(fd_.get(), VHOST_SET_VRING_KICK, &none);
   ioctl(fd_.get(), VHOST_SET_VRING_CALL, &none);
   return static_cast<uint16_t>(base.num);
+}
+
+void VhostNet::TakeChanges() {
+  // Of each message its first byte, which is as good as all; the error is that some were lost.
+  char byte;
+  ssize_t got;
+  do {
+    got = recv(changes_.get(), &byte, 1, 0);
+  } while (got >= 0 || errno == ENOBUFS || errno == EINTR);
 }
 
 bool VhostNet::started(Ring ring) const {

@@ -2,7 +2,7 @@
 // of its own. It reads and writes the rings in guest memory itself, is kicked by the descriptor
 // that the guest's doorbell writes, and writes the one that interrupts the guest.
 //
-// Threads: SetCarrier and SetCall from any; Start and Stop of a ring by one at a time.
+// Threads: SetCarrier and SetCall from any; Start, Stop and the Takes of a ring by one at a time.
 // Ownership: the tap, guest memory and the descriptors outlive the use of a ring.
 // Errors: FailedPrecondition where the host has none, PermissionDenied.
 // Spec: Linux, include/uapi/linux/vhost.h; the rings are VIRTIO 1.2's, section 2.7.
@@ -52,6 +52,13 @@ class VhostNet {
   void SetCarrier(bool up);
   // Written when the kernel finds that the driver breaks the rules of the ring.
   const EventFd& broken(Ring ring) const { return rings_[ring].broken; }
+  // Whether that was so since Start, or since the last call.
+  bool TakeBroken(Ring ring) { return rings_[ring].broken.Clear() != 0; }
+  // Readable when interfaces of this process's network name space have changed: the kernel that
+  // carries the frames of a tap tells nobody that it is gone.
+  int changes_fd() const { return changes_.get(); }
+  // Until it is no longer readable.
+  void TakeChanges();
 
  private:
   struct State {
@@ -61,9 +68,10 @@ class VhostNet {
     const EventFd* kick = nullptr;  // null: it is not started
   };
 
-  VhostNet(UniqueFd fd, int tap_fd, EventFd receive, EventFd transmit)
+  VhostNet(UniqueFd fd, int tap_fd, UniqueFd changes, EventFd receive, EventFd transmit)
       : fd_(std::move(fd)),
         tap_fd_(tap_fd),
+        changes_(std::move(changes)),
         rings_{State(std::move(receive)), State(std::move(transmit))} {}
   absl::Status SetUp(Ring ring, const RingSetup& setup, std::span<const MemoryRegion> memory);
   absl::Status SetMemory(std::span<const MemoryRegion> memory);
@@ -71,6 +79,7 @@ class VhostNet {
 
   const UniqueFd fd_;
   const int tap_fd_;
+  const UniqueFd changes_;
   mutable Mutex mutex_;
   std::array<State, 2> rings_;  // `kick` under the lock
   bool carrier_ ABSL_GUARDED_BY(mutex_) = true;

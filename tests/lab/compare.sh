@@ -2,7 +2,7 @@
 # Runs inside the lab (busybox sh; tools/lab --peer-qemu): the same guests, disks and fio jobs under
 # Ringside and under QEMU, in turns. tools/comparekit/lab.py starts it, lab_results.py reads what it leaves.
 #
-#   compare.sh GUESTS KERNEL INITRD ROOT_DISK ROUNDS JOB_SECONDS RESULTS
+#   compare.sh GUESTS KERNEL INITRD ROOT_DISK ROUND JOB_SECONDS RESULTS
 #
 # A line of GUESTS is a NAME, the guest's number of vCPUs, the scheduler of the disk that is measured, the
 # job file on the root disk, its jobs (with commas), the driver that the NVMe controller has meanwhile
@@ -11,7 +11,7 @@
 # for each guest: fio's result.json, what the guest said (facts), JOB.begin and JOB.end (sample), and
 # Ringside's statistics.json. The lab needs common.sh, nvme.sh, debugfs, and what the commands name, too.
 set -u
-guests=$1 kernel=$2 initrd=$3 root=$4 rounds=$5 job_seconds=$6 results=$7
+guests=$1 kernel=$2 initrd=$3 root=$4 round=$5 job_seconds=$6 results=$7
 . "$(dirname "$0")/common.sh"
 . "$(dirname "$0")/nvme.sh"
 
@@ -22,16 +22,8 @@ sample() {
     file=$out/$2.$1
     interrupts=$(value "interrupts-$1-$2")
     set -- $(sed 's/.*) //' /proc/$pid/stat)
-    vcpu_ns=0 disk_thread_ns=0
-    for task in /proc/$pid/task/*; do
-        read -r name <$task/comm
-        read -r ns _ <$task/schedstat
-        case $name in
-            vcpu-* | "CPU "*/KVM) vcpu_ns=$((vcpu_ns + ns)) ;;
-            io0 | "IO disks") disk_thread_ns=$ns ;;
-        esac
-    done
-    echo "$((${12} + ${13})) $vcpu_ns $disk_thread_ns" \
+    read_times
+    echo "$((${12} + ${13})) $vcpu_ns $io_ns" \
         "$(cat /sys/kernel/debug/kvm/$pid-*/exits) $interrupts" >"$file"
 }
 
@@ -84,35 +76,33 @@ compare() {
         cat "$work/console"
         rm -rf "$out" && mkdir -p "$out" && tail -n 3 "$work/console" >"$out/failed"
         failures=0
-        echo "round $round of $rounds: $guest (failed)"
+        echo "round $round: $guest (failed)"
         return
     fi
     for fact in clocksource scheduler kernel; do echo "$fact=$(value $fact)"; done >"$out/facts"
     sed -n '/^{\r*$/,$p' "$work/console" >"$out/statistics.json"
-    echo "round $round of $rounds: $guest"
+    echo "round $round: $guest"
 }
 
 mount -t debugfs debugfs /sys/kernel/debug
 mkdir -p "$work/results"
-for round in $(seq "$rounds"); do
-    while read -r name cpus scheduler job_file jobs driver option disk command <&4; do
-        case $command in
-            # Every second start of QEMU's nvme:// waits for ever, before it has a vCPU: it switches MSI-X
-            # on after the admin queue is there, and QEMU's controller then has no vector for that.
-            # It ends with 0 after a triple fault, too.
-            *qemu.sh*)
-                spoiled_codes='0 143'
-                [ "$driver" = - ] || start_tries=12 start_seconds=20
-                ;;
-            *) start_tries=3 start_seconds=45 spoiled_codes='3 4 143' ;;
-        esac
-        case $driver in
-            -) ;;
-            # The kernel lets go of an ended process's io_uring, and of the disk, some time after it.
-            nvme) sleep 1 && give_to_kernel || fail "the kernel does not take the controller" ;;
-            *) give "$driver" || fail "$driver does not take the controller" ;;
-        esac
-        compare "$name" $command
-    done 4<"$guests"
-done
+while read -r name cpus scheduler job_file jobs driver option disk command <&4; do
+    case $command in
+        # Every second start of QEMU's nvme:// waits for ever, before it has a vCPU: it switches MSI-X
+        # on after the admin queue is there, and QEMU's controller then has no vector for that.
+        # It ends with 0 after a triple fault, too.
+        *qemu.sh*)
+            spoiled_codes='0 143'
+            [ "$driver" = - ] || start_tries=12 start_seconds=20
+            ;;
+        *) start_tries=3 start_seconds=45 spoiled_codes='3 4 143' ;;
+    esac
+    case $driver in
+        -) ;;
+        # The kernel lets go of an ended process's io_uring, and of the disk, some time after it.
+        nvme) sleep 1 && give_to_kernel || fail "the kernel does not take the controller" ;;
+        *) give "$driver" || fail "$driver does not take the controller" ;;
+    esac
+    compare "$name" $command
+done 4<"$guests"
 tar -cf "$results" -C "$work/results" .

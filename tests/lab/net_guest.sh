@@ -10,6 +10,12 @@ echo "guest_mac=$(cat /sys/class/net/$1/address) mtu=$(cat /sys/class/net/$1/mtu
 mib=$(word net_mib)
 mkdir -p /tmp
 
+# Who has the key may come in, on both.
+mkdir -p /etc/dropbear /root/.ssh
+echo 'root:x:0:0::/root:/bin/sh' >/etc/passwd
+echo "ssh-ed25519 $(word ssh_key)" >/root/.ssh/authorized_keys
+dropbear -R -s
+
 ip link set lo up
 ip addr add 10.77.0.2/24 dev "$1"
 ip link set "$1" up
@@ -35,14 +41,11 @@ if [ "$(word net_link)" = yes ]; then
 fi
 
 if [ -n "${2:-}" ]; then
-    ip link set "$2" up
-    cat >/tmp/udhcpc <<'END'
-#!/bin/sh
-[ "$1" = bound ] || exit 0
-ip addr add "$ip/$mask" dev "$interface"
-echo "dhcp_address=$ip"
-END
-    chmod +x /tmp/udhcpc
-    udhcpc -i "$2" -n -q -f -t 10 -T 1 -s /tmp/udhcpc 2>/dev/null
+    /sbin/dhcp "$2"
+    echo "dhcp_address=$(ip -4 -o addr show "$2" | awk '{sub("/.*", "", $4); print $4}')"
+fi
+if [ "$(word net_link)" = yes ]; then
+    echo "guest=waits for visitors"
+    read -r -t 60 _ </dev/ttyS0
 fi
 echo "guest=done"

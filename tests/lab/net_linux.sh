@@ -1,12 +1,13 @@
 #!/bin/sh
 # Runs inside the lab (busybox sh): a stock guest on a tap of the lab's kernel, and on passt. It
-# pings, moves MIB both ways while its queues are moved, and sees its link pulled; then a quarter of
-# that with the machine paused, and its devices made anew, all the time. Both once more with the tap
-# left to the kernel's vhost-net, a quarter of MIB each.
+# pings, moves MIB both ways while its queues are moved, sees its link pulled, and is visited by ssh; then
+# a quarter of that with the machine paused, and its devices made anew, all the time. Both once more with
+# the tap left to the kernel's vhost-net, a quarter of MIB each, and the tap removed at the end; then the
+# bare-metal guest's hostile drivers break the kernel's rings.
 #
-#   net_linux.sh RINGSIDE PAUSING_RINGSIDE KERNEL INITRD MIB
+#   net_linux.sh RINGSIDE PAUSING_RINGSIDE KERNEL INITRD MIB BARE_METAL_GUEST
 set -u
-ringside=$1 pausing=$2 kernel=$3 initrd=$4 mib=$5
+ringside=$1 pausing=$2 kernel=$3 initrd=$4 mib=$5 bare_metal=$6
 . "$(dirname "$0")/common.sh"
 api=$work/vm.sock
 # prepare MIB: what each side sends.
@@ -16,13 +17,15 @@ prepare() {
     sum_in=$(sha256sum <"$work/in" | cut -d ' ' -f 1)
 }
 ip link set lo up
-# passt leaves root for nobody, and gives the guest the addresses of an interface with a route.
-grep -q nobody /etc/passwd 2>/dev/null || echo 'nobody:x:65534:65534::/:/bin/sh' >>/etc/passwd
+head -c 1000000 /dev/urandom >"$work/visit"
+# passt gives the guest the addresses of an interface with a route.
 tunctl -t up0 >/dev/null
 ip addr add 192.0.2.10/24 dev up0
 ip link set up0 up
 ip route add default via 192.0.2.1
 tunctl -t rs0 >/dev/null
+dropbearkey -t ed25519 -f "$work/key" >"$work/key.text" 2>/dev/null
+ssh_key=$(sed -n 's/^ssh-ed25519 \([^ ]*\).*/\1/p' "$work/key.text")
 
 ctl() {
     "$ringside" ctl "$api" "$@" >"$work/ctl" 2>&1 && return
@@ -34,7 +37,7 @@ boot() {
     program=$1 link=$2
     shift 2
     start_until 'guest_mac=' "$program" run --kernel "$kernel" --initrd "$initrd" --memory 512M \
-        --api-sock "$api" --cmdline "console=ttyS0 quiet panic=-1 net_mib=$mib net_link=$link" "$@" ||
+        --api-sock "$api" --cmdline "console=ttyS0 quiet panic=-1 net_mib=$mib net_link=$link ssh_key=$ssh_key" "$@" ||
         fail "the guest did not print its MAC address"
     ip addr add 10.77.0.1/24 dev rs0 2>/dev/null
     ip link set rs0 up
@@ -51,6 +54,14 @@ check_transfer() {
     [ -z "$warnings" ] || fail "the guest's kernel warns: $warnings"
     grep -q '^guest=done' "$work/console" || fail "the guest did not come to its end"
     [ "$code" = 0 ] || fail "exit code $code, expected 0"
+}
+
+# visit HOST PORT: by ssh, with bytes that the guest sends back.
+visit() {
+    sum=$(dbclient -y -y -i "$work/key" -p "$2" "root@$1" cat <"$work/visit" 2>"$work/ssh" |
+        sha256sum | cut -d ' ' -f 1)
+    [ "$sum" = "$(sha256sum <"$work/visit" | cut -d ' ' -f 1)" ] ||
+        fail "ssh to $1, port $2: $(tail -n 1 "$work/ssh")"
 }
 
 # is_moved TAP_OPTION...
@@ -75,9 +86,31 @@ is_moved() {
         wait_for 'guest=sees that the link is down' 20 || fail "the guest does not see its link go"
         ctl set-link net0 --up on
         ctl network net0
+        if wait_for 'guest=waits for visitors' 40; then
+            visit 10.77.0.2 22
+            case $tap in
+            *vhost=on)
+                ip link del rs0
+                wait_for "net0: its network 'rs0' is gone" 10 || fail "the tap went unnoticed"
+                tunctl -t rs0 >/dev/null
+                ;;
+            *) visit 127.0.0.1 2222 ;;  # passt's
+            esac
+            type_line ""
+        else
+            fail "the guest does not wait for visitors"
+        fi
     }
     finish 120
     kill %% 2>/dev/null
+}
+
+is_hostile() {
+    started=yes
+    ip addr add 10.77.0.1/24 dev rs0 2>/dev/null
+    start "$ringside" run --kernel "$bare_metal" --memory 64M --net "tap=rs0,vhost=on,mac=02:00:00:00:77:02" \
+        --cmdline "hostile-net=all net-own=10.77.0.2 net-host=10.77.0.1"
+    finish 120
 }
 
 is_paused() {
@@ -101,7 +134,7 @@ check_paused() {
 began=$(cut -d . -f 1 /proc/uptime)
 quarter=$(((mib + 3) / 4))
 prepare "$mib"
-to_the_end is_moved tap=rs0 --net user
+to_the_end is_moved tap=rs0 --net user,tcp=2222:22
 check_moved
 [ "$(value dhcp_address)" = 192.0.2.10 ] || fail "DHCP by passt: '$(value dhcp_address)'"
 ! pidof passt >/dev/null || fail "passt is still there"
@@ -112,6 +145,10 @@ to_the_end is_moved tap=rs0,vhost=on
 check_moved
 to_the_end is_paused tap=rs0,vhost=on
 check_paused
+to_the_end is_hostile
+[ "$code" = 0 ] || fail "hostile drivers: exit code $code"
+! grep FAIL "$work/console" || fail "hostile drivers did harm"
+grep -q 'vhost-net) finds that the ring is broken' "$work/console" || fail "no ring was broken"
 [ $failures = 0 ] || { echo "--- console:"; tail -n 60 "$work/console"; exit 1; }
 echo "$moves moves, $(value pauses) pauses, devices made anew $(value restores)" \
     "times, in $(($(cut -d . -f 1 /proc/uptime) - began)) s"

@@ -6,7 +6,7 @@
 # One option more, for comparisons: with --iothread poll-max-ns=N, or others of QEMU's object iothread,
 # the disks are served by such a thread instead of the main loop.
 set -u
-kernel='' initrd='' cmdline='console=ttyS0 panic=-1' cpus=1 memory=512M number=0 iothread='' assigned=''
+kernel='' initrd='' cmdline='console=ttyS0 panic=-1' cpus=1 memory=512M number=0 iothread='' assigned='' net=''
 
 # value OPTIONS NAME DEFAULT: of the comma-separated NAME=VALUE in OPTIONS.
 value() {
@@ -45,6 +45,14 @@ file_backend() {
     echo "file=$(value "$1" path ""),cache=$cache,aio=$aio"
 }
 
+# net_arguments NET_OPTIONS: for a tap that QEMU makes.
+net_arguments() {
+    queues=$(value "$1" queues 1)
+    echo "-netdev tap,id=net0,ifname=$(value "$1" tap ""),script=no,downscript=no," \
+        "queues=$queues,vhost=$(value "$1" vhost off)" | tr -d ' ' | sed 's/^-netdev/& /'
+    echo "-device virtio-net-pci,disable-legacy=on,romfile=,netdev=net0,mq=on,vectors=$((2 * queues + 2))"
+}
+
 [ "$1" = run ] || { echo "qemu.sh: only 'run'" >&2; exit 2; }
 shift
 disks=''
@@ -58,6 +66,7 @@ while [ $# -gt 0 ]; do
         --disk) disks="$disks $2" ;;
         --vfio) assigned="$assigned -device vfio-pci,host=$2" ;;
         --iothread) iothread=$2 ;;
+        --net) net=$(net_arguments "$2") ;;
         --entry) ;;
         *) echo "qemu.sh: '$1' is not known here" >&2; exit 2 ;;
     esac
@@ -72,4 +81,4 @@ exec qemu-system-x86_64 -nodefaults -no-reboot -display none -serial stdio \
     -name guest,debug-threads=on \
     -M q35,hpet=off -accel kvm -cpu host -smp "$cpus" -m "$memory" \
     -kernel "$kernel" -initrd "$initrd" -append "$cmdline" \
-    -device virtio-rng-pci,disable-legacy=on $assigned "$@"
+    -device virtio-rng-pci,disable-legacy=on $assigned $net "$@"

@@ -253,7 +253,7 @@ class ReadResults(Lab):
     def test_noise_is_looked_at_from_guest_to_guest(self):
         shares = iter((0.1, 0.2))
         use = lambda: mock.Mock(others=lambda: next(shares))
-        lines = ["round 1 of 2: 1-cpu/a", "attempt 1: hung", "round 2 of 2: 1-cpu/a"]
+        lines = ["round 1: 1-cpu/a", "attempt 1: hung", "round 2: 1-cpu/a"]
         self.assertEqual(lab.follow(lines, 2, mock.Mock(), use),
                          {(1, "1-cpu/a"): 0.1, (2, "1-cpu/a"): 0.2})
 

@@ -6,9 +6,9 @@ import os
 import signal
 import sys
 
-from . import (front, front_plots, front_table, kvm_exits, lab, lab_table, machine_info, net,
-               net_contestants, net_plots, net_table, options as command_line, plots, schedule, sweep,
-               sweep_plots, sweep_table, table)
+from . import (front, front_plots, front_table, kvm_exits, lab, lab_net, lab_net_plots, lab_net_table,
+               lab_table, machine_info, net, net_contestants, net_plots, net_table,
+               options as command_line, plots, schedule, sweep, sweep_plots, sweep_table, table)
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
 from .contestants import entry, find_contestants, need
@@ -80,11 +80,18 @@ def compare_net(arguments):
 
 
 def compare_lab(arguments):
-    options = command_line.parse_lab(arguments)
+    return measure_in_lab(lab, command_line.parse_lab(arguments))
+
+
+def compare_lab_net(arguments):
+    return measure_in_lab(lab_net, command_line.parse_lab_net(arguments))
+
+
+def measure_in_lab(module, options):
     options.ringside = need(options.ringside, "--ringside")
     progress = Progress(1)
     try:
-        results = {"format": FORMAT, **lab.run(options, progress)}
+        results = {"format": FORMAT, **module.run(options, progress)}
     finally:
         progress.clear()
     return finish(results, options)
@@ -151,6 +158,8 @@ def _shown_by(results):
         return net_table, net_plots
     if front.is_front(results):
         return front_table, front_plots
+    if lab_net_table.is_lab_net(results):
+        return lab_net_table, lab_net_plots
     if sweep.is_sweep(results):
         return sweep_table, sweep_plots
     if lab_table.is_lab(results):
@@ -186,7 +195,7 @@ def main():
     end_on_signals()
     command, *arguments = sys.argv[1:] or [""]
     commands = {"report": report, "sweep": compare_sweep, "front": compare_front,
-                "lab": compare_lab, "net": compare_net}
+                "lab": compare_lab, "lab-net": compare_lab_net, "net": compare_net}
     try:
         if command in commands:
             return commands[command](arguments)

@@ -1,5 +1,5 @@
 """Stock Linux side by side: the same kernel, disks and fio jobs under Ringside and under QEMU with an
-IOThread, in one run of the lab.
+IOThread, each round in one run of the lab.
 
 Time in the lab is emulated time: the rows compare with each other, and with nothing outside.
 tests/lab/compare.sh does the run; this prepares what it needs, and lab_results.py checks what it leaves
@@ -75,28 +75,56 @@ def guest_lines(machines, loads):
 
 
 def run_lab(directory, options, machines, loads, progress):
-    """Leaves results.tar in the directory; returns what follow() does."""
+    """Leaves results.tar in the directory; returns what run_rounds() does."""
     lines = list(guest_lines(machines, loads))
-    guests = options.rounds * len(lines)
-    jobs = options.rounds * len(machines) * sum(len(load.jobs) for load in loads)
+    jobs = len(machines) * sum(len(load.jobs) for load in loads)
     runtime_s = options.runtime / 1000
-    limit_s = (guests * GUEST_S + jobs * (runtime_s + JOB_S)) * LOAD_FACTOR
-    results, list_of_guests = directory / "results.tar", directory / "guests"
+    limit_s = (len(lines) * GUEST_S + jobs * (runtime_s + JOB_S)) * LOAD_FACTOR
+    list_of_guests = directory / "guests"
     list_of_guests.write_text("".join(lines))
     data = directory / "data.img"
     files = (SCRIPTS / "common.sh", SCRIPTS / "nvme.sh", SCRIPTS / "qemu.sh", options.ringside,
              "/usr/sbin/debugfs", *([] if options.nvme else [f"{data}:{DATA}"]))
+
     # tsc=reliable: L1 and its guests then read the clock in user mode, as on real hardware. Linux does
     # not trust the emulator's TSC and would take the HPET, a system call and an exit each time.
     # Two processors: polling takes one for itself. Guests that the emulator then crashes are repeated.
-    command = [LAB, "--peer-qemu", "--cpus", "2", "--tries", "3", "--timeout", f"{limit_s:.0f}",
-               "--kernel-arg", "tsc=reliable", "--get", results,
-               *(("--nvme", data) if options.nvme else ()),
-               *(word for name in files for word in ("--file", name)), "--",
-               "sh", SCRIPTS / "compare.sh", list_of_guests, get_kernel(options.kernel).bzimage,
-               directory / "initrd", directory / "root.img", str(options.rounds), f"{runtime_s:g}",
-               results]
+    def command(number, results):
+        return [LAB, "--peer-qemu", "--cpus", "2", "--tries", "3", "--timeout", f"{limit_s:.0f}",
+                "--kernel-arg", "tsc=reliable", "--get", results,
+                *(("--nvme", data) if options.nvme else ()),
+                *(word for name in files for word in ("--file", name)), "--",
+                "sh", SCRIPTS / "compare.sh", list_of_guests, get_kernel(options.kernel).bzimage,
+                directory / "initrd", directory / "root.img", str(number), f"{runtime_s:g}", results]
+
+    return run_rounds(directory, options.rounds, command, len(lines), progress)
+
+
+def run_rounds(directory, rounds, command, guests, progress):
+    """Runs a script in the lab once for each round, with `guests` guests each time: `command` makes its
+    words of the round's number and of the archive that it leaves. Leaves them together in results.tar in
+    the directory, and returns what follow() does of all of them. A round whose lab crashes is told of,
+    and the others count."""
+    others = {}
     progress.show("starting the lab")
+    with tarfile.open(directory / "results.tar", "w") as together:
+        for number in range(1, rounds + 1):
+            results = directory / f"round-{number}.tar"
+            try:
+                others |= run_script(command(number, results), rounds * guests, progress)
+            except MeasureError as error:
+                progress.note(f"round {number} is lost: {error}")
+                continue
+            with tarfile.open(results) as archive:
+                for member in archive:
+                    together.addfile(member, archive.extractfile(member) if member.isfile() else None)
+            results.unlink()
+    return others
+
+
+def run_script(command, guests, progress):
+    """Runs a script in the lab that says of each of its guests when it is done; there are so many of all
+    rounds. Returns what follow() does."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace") as lab:
         try:
@@ -115,7 +143,7 @@ def follow(lines, guests, progress, machine_use):
     guest, as guest_lines() has it."""
     others, use = {}, machine_use()
     for line in lines:
-        done = re.match(r"round (\d+) of \d+: (\S+)", line)
+        done = re.match(r"round (\d+): (\S+)", line)
         if done:
             others[int(done[1]), done[2]] = use.others()
             use = machine_use()

@@ -86,6 +86,8 @@ class _Run:
 
     def samples(self, number, loads, options, noisy):
         """One for each of its loads; what the VMM says of itself, of all, is with the first."""
+        if not self._has("failed") and not self._has("facts"):
+            raise MeasureError("the lab ended before it was done")
         if self._has("failed"):
             raise MeasureError(f"it failed, as the lab has told; its last words: {self.text('failed')!r}")
         found = parse_fio(self.text("result.json"))

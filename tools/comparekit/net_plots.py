@@ -10,15 +10,20 @@ _PANELS = (("iops", 1000, "thousand a second"),
 
 
 def draw(results, directory):
-    style = plots.Styles(results["contestants"], summary.reference(results))
     columns = []
     for target in results["targets"]:
         rows, kind = net_table.rows_of(results, target), net_table.kind_of(target)
         for key in summary.job_keys(results, target["name"], "closed"):
             columns.append((f"{target['name']}, {net_table.load(kind, key)}",
                             [(row, row.points[key]) for row in rows if key in row.points]))
-    panels = [partial(_bars, name=name, unit=unit, label=label) for name, unit, label in _PANELS]
-    plots.draw_figure(results, directory / "net", "Networks beside each other", columns, panels, style)
+    draw_bars(results, directory / "net", "Networks beside each other", columns, _PANELS)
+
+
+def draw_bars(results, path, title, columns, panels):
+    """One column for each of (heading, [(row, point)]), one row for each of (figure, unit, label)."""
+    style = plots.Styles(results["contestants"], summary.reference(results))
+    drawn = [partial(_bars, name=name, unit=unit, label=label) for name, unit, label in panels]
+    plots.draw_figure(results, path, title, columns, drawn, style)
 
 
 def _bars(axis, found, style, name, unit, label):

@@ -6,6 +6,7 @@ from pathlib import Path
 from . import lab_jobs, option_types
 from .common import BadInput, RELEASE_DIRECTORY
 from .iothread import POLLING, QEMU_POLL_MAX_NS, SIGNALLING, Default
+from .lab_net import LOADS
 from .net import KINDS
 from .schedule import ARRIVALS
 
@@ -20,6 +21,7 @@ plots to build/compare/DATE/. Without options: some five minutes.
   tools/compare front [options]                   latency against processor time, by policy
   tools/compare lab [options]                     stock Linux and fio under Ringside and QEMU
   tools/compare net [options]                     networks: round trips, frames out and in
+  tools/compare lab-net [options]                 stock Linux and iperf3 under Ringside and QEMU
 
 exit status: 0; 1 if anything failed, nothing was measured or the machine was not quiet (what was
 measured is written all the same, and marked); 2 for bad options."""
@@ -45,6 +47,12 @@ Runs the same stock kernel, disk and fio jobs under Ringside and under QEMU with
 inside one run of the lab (see tools/lab). Needs no /dev/kvm. Time there is emulated: rows compare with
 each other, and with nothing else. Writes what tools/compare writes. Without options: some five
 minutes."""
+
+LAB_NET_DESCRIPTION = """\
+Runs the same stock kernel and iperf3 on a tap under Ringside and under QEMU, each by itself and through
+vhost-net, in turns, inside one run of the lab (see tools/lab). Needs no /dev/kvm. Time there is emulated:
+rows compare with each other, and with nothing else. Writes what tools/compare writes. Without options:
+some ten minutes."""
 
 NET_DESCRIPTION = """\
 Compares networks: the same bare-metal guest on one tap under Ringside and under every other VMM found
@@ -192,9 +200,7 @@ def parse_lab(arguments):
                     formatter_class=argparse.RawDescriptionHelpFormatter)
     _add_lab_load(parser)
     add = parser.add_argument
-    add("--kernel", choices=KERNELS, default=KERNELS[0], help=f"of the guests (default: {KERNELS[0]})")
-    add("--runtime", type=option_types.milliseconds, default=3000, metavar="TIME",
-        help="of one job, like 1s or 500ms (default: 3s)")
+    _add_lab_guest(add, runtime_ms=3000)
     add("--nvme", action="store_true",
         help="the disk is a namespace of the lab's NVMe controller instead of a file: Ringside and "
              "QEMU drive it themselves (nvme://), use L1's driver with io_uring (Ringside by "
@@ -212,6 +218,29 @@ def parse_lab(arguments):
     if "two-cpus" in options.jobs and not any(depth % 2 == 0 for depth in options.depths):
         raise BadInput("--jobs two-cpus: needs an even number in --depths, to give each vCPU half")
     return options
+
+
+def parse_lab_net(arguments):
+    parser = Parser(prog="tools/compare lab-net", description=LAB_NET_DESCRIPTION, allow_abbrev=False,
+                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    add = parser.add_argument
+    add("--loads", type=option_types.words_of(tuple(LOADS)), default=tuple(LOADS), metavar="NAME,...",
+        help=f"of {', '.join(LOADS)} (default: all)")
+    add("--pairs", type=option_types.numbers, default=(1, 2), metavar="N,...",
+        help="of queues, of a guest with as many vCPUs (default: 1,2)")
+    add("--connections", type=option_types.numbers, default=(1, 64), metavar="N,...",
+        help="of TCP at the same time (default: 1,64)")
+    _add_lab_guest(add, runtime_ms=2000)
+    _add_only(add)
+    _add_ringside(parser)
+    _add_rounds(parser)
+    return _finish(parser, arguments)
+
+
+def _add_lab_guest(add, runtime_ms):
+    add("--kernel", choices=KERNELS, default=KERNELS[0], help=f"of the guests (default: {KERNELS[0]})")
+    add("--runtime", type=option_types.milliseconds, default=runtime_ms, metavar="TIME",
+        help=f"of one job, like 1s or 500ms (default: {runtime_ms // 1000}s)")
 
 
 def _add_lab_load(parser):

@@ -16,7 +16,7 @@ OURS = "Ringside"
 EQUAL_POLLING = POLLING["grow-shrink"].name
 
 _FIGURES = ("iops", "cpu_ns_per_io", "host_cpu_ns_per_io", "host_cpu_share", "kicks_per_io",
-            "interrupts_per_io", "exits_per_io")
+            "interrupts_per_io", "exits_per_io", "lost_share", "reordered")
 _LATENCIES = ("mean", "p50", "p99", "p999")
 
 

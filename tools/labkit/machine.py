@@ -316,6 +316,8 @@ def qemu_arguments(options, kernel, initramfs, image):
         # NVMe names (nvme0 ...) to the drives given with --qemu-arg.
         "-drive", f"file={image},if=none,id=lab-disk,format=raw,cache=unsafe",
         "-device", "virtio-blk-pci,drive=lab-disk,serial=ringside-lab",
+        *(("-netdev", "user,id=lab-net", "-device", "virtio-net-pci,netdev=lab-net,romfile=")
+          if options.network else ()),
         *nvme.qemu_arguments(options.namespaces),
         *options.qemu_arguments]
 

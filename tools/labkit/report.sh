@@ -1,4 +1,5 @@
-# Runs in the quick start's guest without a terminal: a line about itself, one about its disk.
+# Runs in the quick start's guest without a terminal: a line about itself, one about its disk, and one
+# about its network if it has one.
 fio --output-format=terse --terse-version=3 --filename=/fio-data --size=8M --direct=1 \
     --ioengine=io_uring --iodepth=16 --thread \
     --name=verify --rw=randwrite --bs=64k --verify=crc32c --verify_fatal=1 \
@@ -11,3 +12,7 @@ echo "Hello from Linux $(uname -r) under Ringside: $(nproc) CPUs," \
     "$(cat /sys/devices/system/clocksource/clocksource0/current_clocksource)," \
     "root on $(awk '$2 == "/" {print $1}' /proc/mounts)"
 echo "Its disk: $verified, $reads random reads of 4 KiB a second"
+if [ -e /sys/class/net/eth0 ]; then
+    echo "Its network: $(ip -4 -o addr show eth0 | awk '{print $4}')" \
+        "by way of $(ip route | awk '$1 == "default" {print $3}'), both by DHCP"
+fi

@@ -17,13 +17,22 @@ ln -s /proc/self/fd/0 /dev/stdin
 ln -s /proc/self/fd/1 /dev/stdout
 ln -s /proc/self/fd/2 /dev/stderr
 [ -d /.lab/shm ] && cp -a /.lab/shm/. /dev/shm/
-[ -e /etc/passwd ] || echo 'root:x:0:0:root:/root:/bin/sh' >/etc/passwd
+# nobody is who passt becomes.
+[ -e /etc/passwd ] ||
+	printf '%s\n' 'root:x:0:0:root:/root:/bin/sh' 'nobody:x:65534:65534::/:/bin/sh' >/etc/passwd
 [ -e /etc/group ] || echo 'root:x:0:' >/etc/group
 hostname lab
 ifconfig lo up
 
-# From the host: marker, terminal, terminal_settings, merge_stderr, path_addition and TERM.
+# From the host: marker, terminal, terminal_settings, merge_stderr, path_addition, network and TERM.
 . /.lab/settings
+# As QEMU's user mode has it.
+if [ "$network" = yes ]; then
+	ip addr add 10.0.2.15/24 dev eth0
+	ip link set eth0 up
+	ip route add default via 10.0.2.2
+	echo 'nameserver 10.0.2.3' >/etc/resolv.conf
+fi
 PATH=$PATH:$path_addition
 export TERM
 

@@ -24,10 +24,13 @@ for try in 1 2 3 4 5 6 7 8 9 10; do
     ping -c 1 -W 1 10.77.0.1 >/dev/null && break
 done
 ping -c 20 -i 0.05 -q 10.77.0.1 | sed -n 's/.*, \([0-9]*\)% packet loss.*/ping_lost=\1/p'
-# As many bytes out as in, each with its checksum. busybox's nc ends with what it reads from the
-# network, so whoever receives has an input that does not end.
-echo "sent_sum=$(head -c $((mib << 20)) /dev/urandom | tee /tmp/out | sha256sum | cut -d ' ' -f 1)"
-nc 10.77.0.1 5001 </tmp/out
+# As many bytes out as in, each with its checksum, and none of them kept. busybox's nc ends with what it
+# reads from the network, so whoever receives has an input that does not end.
+mkfifo /tmp/sent
+sha256sum </tmp/sent >/tmp/sent.sum &
+head -c $((mib << 20)) /dev/urandom | tee /tmp/sent | nc 10.77.0.1 5001
+wait $!
+echo "sent_sum=$(cut -d ' ' -f 1 /tmp/sent.sum)"
 echo "received_sum=$(nc 10.77.0.1 5002 </dev/console | sha256sum | cut -d ' ' -f 1)"
 echo "guest=transferred"
 

@@ -10,12 +10,7 @@ set -u
 ringside=$1 pausing=$2 kernel=$3 initrd=$4 mib=$5 bare_metal=$6
 . "$(dirname "$0")/common.sh"
 api=$work/vm.sock
-# prepare MIB: what each side sends.
-prepare() {
-    mib=$1
-    head -c $((mib << 20)) /dev/urandom >"$work/in"
-    sum_in=$(sha256sum <"$work/in" | cut -d ' ' -f 1)
-}
+mkfifo "$work/sent"
 ip link set lo up
 head -c 1000000 /dev/urandom >"$work/visit"
 # passt gives the guest the addresses of an interface with a route.
@@ -36,20 +31,26 @@ ctl() {
 boot() {
     program=$1 link=$2
     shift 2
+    killall nc sleep head 2>/dev/null  # of an attempt before
     start_until 'guest_mac=' "$program" run --kernel "$kernel" --initrd "$initrd" --memory 512M \
         --api-sock "$api" --cmdline "console=ttyS0 quiet panic=-1 net_mib=$mib net_link=$link ssh_key=$ssh_key" "$@" ||
         fail "the guest did not print its MAC address"
     ip addr add 10.77.0.1/24 dev rs0 2>/dev/null
     ip link set rs0 up
-    sleep 300 | nc -l -p 5001 >"$work/out" &
-    nc -l -p 5002 <"$work/in" >/dev/null &
+    # As the guest does it.
+    sleep 3000 | nc -l -p 5001 | sha256sum >"$work/received.sum" &
+    {
+        sha256sum <"$work/sent" >"$work/sent.sum" &
+        head -c $((mib << 20)) /dev/urandom | tee "$work/sent" | nc -l -p 5002 >/dev/null
+    } &
 }
 
 check_transfer() {
     [ "$(value ping_lost)" = 0 ] || fail "of 20 pings were lost: '$(value ping_lost)' %"
-    [ "$(value received_sum)" = "$sum_in" ] || fail "what the guest received is not what was sent"
-    sum_out=$(sha256sum <"$work/out" | cut -d ' ' -f 1)
-    [ "$(value sent_sum)" = "$sum_out" ] || fail "what the guest sent is not what was received"
+    [ "$(value received_sum)" = "$(cut -d ' ' -f 1 "$work/sent.sum")" ] ||
+        fail "what the guest received is not what was sent"
+    [ "$(value sent_sum)" = "$(cut -d ' ' -f 1 "$work/received.sum")" ] ||
+        fail "what the guest sent is not what was received"
     warnings=$(warnings_in <"$work/console")
     [ -z "$warnings" ] || fail "the guest's kernel warns: $warnings"
     grep -q '^guest=done' "$work/console" || fail "the guest did not come to its end"
@@ -101,8 +102,7 @@ is_moved() {
             fail "the guest does not wait for visitors"
         fi
     }
-    finish 120
-    kill %% 2>/dev/null
+    finish $((120 + mib))
 }
 
 is_hostile() {
@@ -115,7 +115,7 @@ is_hostile() {
 
 is_paused() {
     RINGSIDE_PAUSES=30 boot "$pausing" no --net "$1" --disk type=null,size=1M
-    finish 180
+    finish $((180 + mib))
 }
 
 check_moved() {
@@ -133,12 +133,11 @@ check_paused() {
 
 began=$(cut -d . -f 1 /proc/uptime)
 quarter=$(((mib + 3) / 4))
-prepare "$mib"
 to_the_end is_moved tap=rs0 --net user,tcp=2222:22
 check_moved
 [ "$(value dhcp_address)" = 192.0.2.10 ] || fail "DHCP by passt: '$(value dhcp_address)'"
 ! pidof passt >/dev/null || fail "passt is still there"
-prepare $quarter
+mib=$quarter
 to_the_end is_paused tap=rs0
 check_paused
 to_the_end is_moved tap=rs0,vhost=on

@@ -49,6 +49,6 @@ if [ -n "${2:-}" ]; then
 fi
 if [ "$(word net_link)" = yes ]; then
     echo "guest=waits for visitors"
-    read -r -t 60 _ </dev/ttyS0
+    read -r -t 150 _ </dev/ttyS0
 fi
 echo "guest=done"

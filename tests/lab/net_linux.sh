@@ -59,7 +59,7 @@ check_transfer() {
 
 # visit HOST PORT: by ssh, with bytes that the guest sends back.
 visit() {
-    sum=$(dbclient -y -y -i "$work/key" -p "$2" "root@$1" cat <"$work/visit" 2>"$work/ssh" |
+    sum=$(timeout 40 dbclient -y -y -i "$work/key" -p "$2" "root@$1" cat <"$work/visit" 2>"$work/ssh" |
         sha256sum | cut -d ' ' -f 1)
     [ "$sum" = "$(sha256sum <"$work/visit" | cut -d ' ' -f 1)" ] ||
         fail "ssh to $1, port $2: $(tail -n 1 "$work/ssh")"

@@ -234,7 +234,10 @@ def parse_lab_net(arguments):
     _add_only(add)
     _add_ringside(parser)
     _add_rounds(parser)
-    return _finish(parser, arguments)
+    options = _finish(parser, arguments)
+    if options.runtime % 1000:
+        raise BadInput("--runtime: iperf3 takes whole seconds")
+    return options
 
 
 def _add_lab_guest(add, runtime_ms):

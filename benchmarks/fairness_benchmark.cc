@@ -73,10 +73,10 @@ class Driven {
 
  protected:
   virtual QueuedDevice& device() = 0;
-  void Start(uint16_t queue, uint64_t features) {
+  void Start(uint16_t queue) {
     driver_ = std::make_unique<FakeDriver>(memory_, options_);
     const QueueSetup setup = driver_->Setup(queue, kick_, line_);
-    device().Activate(driver_->features() | kVirtioVersion1 | features, {&setup, 1}, events_);
+    device().Activate(driver_->features() | kVirtioVersion1, {&setup, 1}, events_);
   }
   const GuestMemory& memory() const { return memory_; }
   FakeDriver& driver() { return *driver_; }
@@ -96,7 +96,7 @@ class Disk final : public Driven {
   Disk(BlockDevice& device, const GuestMemory& memory, IoThread& io_thread, uint64_t rings)
       : Driven(memory, rings), blk_(device, memory, {&io_thread}, {}) {}
 
-  void Start() { Driven::Start(0, 0); }
+  void Start() { Driven::Start(0); }
   void Add(uint32_t type, uint64_t bytes, uint64_t data) {
     const testing::BlkHeader header = {.type = type};
     std::memcpy(memory().At(kHeader, sizeof header), &header, sizeof header);
@@ -127,7 +127,7 @@ class Card final : public Driven {
       : Driven(memory, rings),
         net_(network, link_, memory, {&io_thread}, {.name = "net0", .log = Logger()}) {}
 
-  void Start() { Driven::Start(1, 0); }
+  void Start() { Driven::Start(1); }
   // Has as many under way as go into the ring.
   void Refill(uint32_t frame_bytes) {
     while (Take()) ++sent_;
@@ -173,14 +173,15 @@ class Shares {
     alone_ += alone;
     flooded_ += flooded;
   }
-  void Report(benchmark::State& state) {
+  // Returns what is left, the median of the rounds.
+  double Report(benchmark::State& state) {
     std::ranges::sort(shares_);
     const double left = shares_[shares_.size() / 2];
     state.counters["left"] = left;
     state.counters["alone"] = static_cast<double>(alone_);
     state.counters["flooded"] = static_cast<double>(flooded_);
+    return left;
   }
-  double left() const { return shares_[shares_.size() / 2]; }
   uint64_t flooded() const { return flooded_; }
 
  private:
@@ -228,8 +229,7 @@ void Fairness(benchmark::State& state, const Targets& targets, Engine engine) {
   }
   victim.Reset();
   state.counters["reset_ms"] = reset_ms;
-  shares.Report(state);
-  if (shares.left() < 0.1) state.SkipWithError("the flood leaves less than a tenth");
+  if (shares.Report(state) < 0.1) state.SkipWithError("the flood leaves less than a tenth");
 }
 
 // Frames of that many bytes go out to a tap of a network name space of this thread's own.

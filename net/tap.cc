@@ -239,7 +239,7 @@ absl::Status Tap::UseVhost() {
   return absl::OkStatus();
 }
 
-// Those of an interface that is gone stay what they were, also when another has its name.
+// Those of an interface that is gone stay what they were.
 std::optional<NetCounts> Tap::counts() const {
   if (vhosts_.empty()) return std::nullopt;
   const NetCounts now = CountsOf(info_.name);

@@ -128,6 +128,23 @@ begin_anew() {
     exit 97  # STATUS_GIVEN_UP of tools/lab
 }
 
+# leave_failed: of a $guest that failed in this $round, its console here, and nothing but the file "failed"
+# in $out, so that the others count.
+leave_failed() {
+    echo "--- $guest, round $round, console:"
+    cat "$work/console"
+    rm -rf "$out" && mkdir -p "$out" && tail -n 3 "$work/console" >"$out/failed"
+    failures=0
+    echo "round $round: $guest (failed)"
+}
+
+# finish_any SECONDS: as finish. QEMU's exit code does not tell a triple fault from a guest that was
+# done, so to_the_end needs help.
+finish_any() {
+    finish "$1"
+    [ "$code" != 0 ] || grep -q '^guest=done' "$work/console" || hung=yes
+}
+
 is_emulators_fault() {
     [ $hung = yes ] || grep -q 'Kernel panic' "$work/console" ||
         { [ "$code" = 4 ] && grep -q 'triple fault' "$work/console"; }

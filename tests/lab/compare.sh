@@ -52,12 +52,10 @@ run_guest() {
         --memory 512M --cmdline "console=ttyS0 quiet panic=-1 $words" \
         "$option" "$disk" --disk "path=$root,cache=none,aio=io_uring"; then
         for job in $(echo "$jobs" | tr ',' ' '); do measure "$job" || break; done
-        finish 60
+        finish_any 60
     else
         fail "the guest did not start"
     fi
-    # QEMU's exit code does not tell a triple fault from a guest that was done: to_the_end needs help.
-    [ "$code" != 0 ] || grep -q '^guest=done' "$work/console" || hung=yes
 }
 
 # compare NAME COMMAND...: a line on the console, and its directory in the results. A guest that failed
@@ -72,11 +70,7 @@ compare() {
     /usr/sbin/debugfs -R "dump /result.json $out/result.json" "$root" 2>/dev/null
     [ -s "$out/result.json" ] || fail "fio left no results"
     if [ $failures != 0 ]; then
-        echo "--- $guest, round $round, console:"
-        cat "$work/console"
-        rm -rf "$out" && mkdir -p "$out" && tail -n 3 "$work/console" >"$out/failed"
-        failures=0
-        echo "round $round: $guest (failed)"
+        leave_failed
         return
     fi
     for fact in clocksource scheduler kernel; do echo "$fact=$(value $fact)"; done >"$out/facts"

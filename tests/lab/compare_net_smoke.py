@@ -4,8 +4,8 @@ with two queue pairs, and through the kernel, too."""
 
 import sys
 
+import smoke
 from comparekit import lab_net, lab_net_table, options as command_line, summary
-from comparekit.common import MeasureError, Progress
 
 CONTESTANTS = ["Ringside", "QEMU", "Ringside vhost"]
 TARGETS = ["out, 2 pairs", "in, 2 pairs", "udp-in, 2 pairs"]
@@ -29,15 +29,7 @@ def main():
     options = command_line.parse_lab_net(
         ["--ringside", sys.argv[1], "--rounds", "1", "--runtime", "1s", "--pairs", "2",
          "--connections", "8", "--loads", "out,in,udp-in", "--skip", "QEMU*vhost"])
-    try:
-        results = lab_net.run(options, Progress(1))
-    except MeasureError as error:
-        print(f"FAIL: {error}")
-        return 1
-    print(lab_net_table.markdown(results))
-    found = list(problems(results))
-    print("".join(f"FAIL: {problem}\n" for problem in found), end="")
-    return 1 if found else 0
+    return smoke.judge(lab_net, lab_net_table, options, problems)
 
 
 if __name__ == "__main__":

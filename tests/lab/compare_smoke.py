@@ -3,8 +3,8 @@
 
 import sys
 
+import smoke
 from comparekit import lab, lab_table, options as command_line, summary
-from comparekit.common import MeasureError, Progress
 
 # The contestants, and the depths by load.
 FAMILIES = ["Ringside", "QEMU", "QEMU"]
@@ -36,15 +36,7 @@ def main():
     options = command_line.parse_lab(["--ringside", sys.argv[1], "--rounds", "1", "--runtime", "1s",
                                       "--depths", "1,16", "--jobs", "plain,mixed",
                                       "--skip", "Ringside no poll"])
-    try:
-        results = lab.run(options, Progress(1))
-    except MeasureError as error:
-        print(f"FAIL: {error}")
-        return 1
-    print(lab_table.markdown(results))
-    found = list(problems(results))
-    print("".join(f"FAIL: {problem}\n" for problem in found), end="")
-    return 1 if found else 0
+    return smoke.judge(lab, lab_table, options, problems)
 
 
 if __name__ == "__main__":

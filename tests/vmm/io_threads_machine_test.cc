@@ -10,10 +10,8 @@
 #include <thread>
 
 #include "base/status.h"
-#include "net/tap.h"
 #include "tests/support/cpus.h"
 #include "tests/support/devices/zero_disk.h"
-#include "tests/support/net/own_network.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
 
@@ -306,13 +304,10 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   EndWell(*machine);
 }
 
-// The guest has used its disk and now computes. Its network, where this process may make one, has
-// nothing to say.
+// The guest has used its disk and now computes.
 TEST_F(IoThreadsMachineTest, AnIdleMachineWakesNoIoThread) {
-  const testing::OwnNetwork network;
   MachineConfig config = Config("disk=1 end=spin");
   config.disks = {File(image_)};
-  if (network.allowed() && Tap::CheckHost().ok()) config.networks = {{.tap = "idle0"}};
   const auto machine = Begin(config);
   ASSERT_TRUE(console_.WaitFor("guest: end=spin"));
   std::this_thread::sleep_for(std::chrono::milliseconds(500));

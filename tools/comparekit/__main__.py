@@ -51,7 +51,7 @@ def need_guest():
 
 
 def measure_on_targets(found, missing, options):
-    contestants = chosen(found, options)
+    contestants = schedule.chosen(found, options, options.depths)
     settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
                 "depths": options.depths, "rates": options.rates, "open_loops": options.open_loops,
                 "thinking": options.thinking}
@@ -59,20 +59,11 @@ def measure_on_targets(found, missing, options):
         return measure(contestants, targets, settings, missing, options)
 
 
-def chosen(found, options):
-    """Those that --only and --skip leave."""
-    contestants = schedule.choose(found, options.only, options.skip, options.depths)
-    if not contestants:
-        raise BadInput("--only and --skip leave nobody; there are: "
-                       + ", ".join(contestant.name for contestant in found))
-    return contestants
-
-
 def compare_net(arguments):
     options = command_line.parse_net(arguments)
     need_guest()
     found, missing = net_contestants.find_contestants(options)
-    contestants = chosen(found, options)
+    contestants = schedule.chosen(found, options, options.depths)
     kvm_exits.make_countable()
     with net.NetTargets(options) as targets:
         results = measure(contestants, targets, net.settings_of(options), missing, options)

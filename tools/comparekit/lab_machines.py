@@ -7,7 +7,6 @@ from labkit.nvme import ADDRESS
 from labkit.qemu import qemu_command
 
 from . import schedule
-from .common import BadInput
 from .contestants import Assigned, Contestant, Qemu, Ringside
 from .iothread import POLLING, QEMU_POLL_MAX_NS, Default, Signalling, option_words
 
@@ -85,9 +84,5 @@ def machines_of(options):
                  *make.ringside("io_uring", "nvme", "--disk",
                                 f"path={block_device},cache=none,aio=io_uring"),
                  *make.qemu_through_kernel("nvme", block_device), *make.assigned()]
-    chosen = schedule.choose([machine.contestant for machine in found], options.only, options.skip,
-                             options.depths)
-    if not chosen:
-        raise BadInput("--only and --skip leave nobody; there are: "
-                       + ", ".join(machine.contestant.name for machine in found))
+    chosen = schedule.chosen([machine.contestant for machine in found], options, options.depths)
     return [machine for machine in found if machine.contestant in chosen]

@@ -6,7 +6,6 @@ tests/lab/compare_net.sh does the run; this prepares what it needs, and turns wh
 layout of results.json (summary.py). There an "I/O" is a MiB, and a job's "qd" its connections.
 """
 
-import datetime
 import json
 import subprocess
 import tarfile
@@ -16,12 +15,12 @@ from labkit.common import LAB_DIRECTORY, LabError, temporary_directory
 from labkit.kernels import get_kernel
 from labkit.qemu import qemu_command
 
-from . import machine_info, schedule
-from .common import BadInput, MeasureError
-from .contestants import entry, first_line, qemu_identity
+from . import schedule
+from .common import MeasureError
+from .contestants import first_line, qemu_identity
 from .lab import LAB, LOAD_FACTOR, run_rounds
 from .lab_machines import SCRIPTS
-from .lab_results import noise_of
+from .lab_results import GuestFiles, noise_of, results_of
 from .vmms import Contestant
 
 MODULES = ("virtio_pci", "virtio_net")
@@ -75,11 +74,7 @@ def machines_of(options):
             contestant = Contestant(name + suffix, command.split()[0], version)
             contestant.family = family
             found.append(Machine(contestant, command, vhost))
-    chosen = schedule.choose([machine.contestant for machine in found], options.only, options.skip,
-                             options.connections)
-    if not chosen:
-        raise BadInput("--only and --skip leave nobody; there are: "
-                       + ", ".join(machine.contestant.name for machine in found))
+    chosen = schedule.chosen([machine.contestant for machine in found], options, options.connections)
     return [machine for machine in found if machine.contestant in chosen]
 
 
@@ -155,34 +150,21 @@ def read(archive, options, machines, others):
                 place = _place(machine, pairs)
                 noisy = noise_of(others.get((number, place), 0), options.noise_limit)
                 try:
-                    samples += _samples(archive, f"./{number}/{place}", options, machine, pairs, number, noisy)
+                    files = GuestFiles(archive, f"./{number}/{place}")
+                    samples += _samples(files.text, options, machine, pairs, number, noisy)
                 except MeasureError as error:
                     failures.append(f"{machine.contestant.name}, round {number}, {pairs} pairs: {error}")
     if not samples:
         raise MeasureError(failures[0])
-    return {"date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
-            "command": options.command, "machine": machine_info.describe(options.ringside),
-            "settings": {"lab_net": True, "load": f"iperf3, stock Linux {options.kernel} in the lab and in the guest",
-                         "wait": "irq", "rounds": options.rounds, "rates": [],
-                         "runtime_ms": options.runtime},
-            "targets": [{"name": _target(LOADS[name], pairs), "text": LOADS[name].text}
-                        for name in options.loads for pairs in options.pairs],
-            "contestants": [entry(machine.contestant) for machine in machines],
-            "samples": samples, "failures": failures, "missing": {},
-            "noise": [f"round {sample['round']} {sample['target']}: {sample['contestant']}: "
-                      f"{sample['noisy']}" for sample in samples if sample["noisy"]]}
+    settings = {"lab_net": True,
+                "load": f"iperf3, stock Linux {options.kernel} in the lab and in the guest"}
+    targets = [{"name": _target(LOADS[name], pairs), "text": LOADS[name].text}
+               for name in options.loads for pairs in options.pairs]
+    return results_of(options, machines, settings, targets, samples, failures)
 
 
-def _samples(archive, directory, options, machine, pairs, number, noisy):
-    """One for each load of a guest."""
-    def text(name):
-        return archive.extractfile(f"{directory}/{name}").read().decode(errors="replace")
-
-    names = archive.getnames()
-    if f"{directory}/failed" not in names and f"{directory}/facts" not in names:
-        raise MeasureError("the lab ended before it was done")
-    if f"{directory}/failed" in names:
-        raise MeasureError(f"it failed, as the lab has told; its last words: {text('failed')!r}")
+def _samples(text, options, machine, pairs, number, noisy):
+    """One for each load of a guest, of whose files `text` gives the texts."""
     if f"pairs={pairs}" not in text("facts").split():
         raise MeasureError(f"the guest has another number of queue pairs: {text('facts')!r}")
     by_load = {}

@@ -1,7 +1,7 @@
 """The tables of tools/compare lab-net: for each load and number of queue pairs, one for each number of
 connections."""
 
-from . import summary, table
+from . import table
 
 _LEGEND = """\
 Medians of the rounds with half of lowest to highest; EMULATED time (TCG): the rows compare with each
@@ -22,28 +22,21 @@ def is_lab_net(results):
 
 def markdown(results):
     """The whole of table.md."""
-    head = table.title(results, "Networks of stock Linux beside QEMU's, in the lab", _reference(results))
+    head = table.title(results, "Networks of stock Linux beside QEMU's, in the lab", table.whose_ratios(results))
     return "\n\n".join(filter(None, [head, table.problems(results), *_blocks(results, "## "),
                                      _LEGEND])) + "\n"
 
 
 def terminal(results):
-    return "\n\n".join(filter(None, [_reference(results), *_blocks(results, ""), _LEGEND,
+    return "\n\n".join(filter(None, [table.whose_ratios(results), *_blocks(results, ""), _LEGEND,
                                      table.problems(results)]))
 
 
-def _reference(results):
-    name = summary.reference(results)
-    return "" if name is None else f"Ratios are to {name}."
+def _blocks(results, mark):
+    return table.of_targets(results, mark, lambda count: f"{count} connection{'s' * (count > 1)}",
+                            _figures, _RATIO_COLUMN)
 
 
-def _blocks(results, heading):
-    for target in results["targets"]:
-        rows = summary.rows(results, target["name"])
-        if not rows:
-            continue
-        yield f"{heading}{target['name']}: {target['text']}"
-        for count in summary.job_keys(results, target["name"], "closed"):
-            is_udp = any(count in row.points and row.points[count]["lost_share"] for row in rows)
-            yield table.of_figures(results, rows, count, f"{count} connection{'s' * (count > 1)}",
-                                   _UDP_FIGURES if is_udp else _FIGURES, _RATIO_COLUMN)
+def _figures(rows, count):
+    is_udp = any(count in row.points and row.points[count]["lost_share"] for row in rows)
+    return _UDP_FIGURES if is_udp else _FIGURES

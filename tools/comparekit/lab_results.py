@@ -30,16 +30,21 @@ def read(archive, options, machines, loads, others):
     for found in facts.values():
         if len(found) != 1:
             raise MeasureError(f"the guests did not have the same conditions: {found}")
-    contestants = [machine.contestant for machine in machines]
+    settings = {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs,
+                "queues": " or ".join(sorted({guest.queues_text for guest in facts})),
+                "depths": list(options.depths)}
+    targets = [{"name": load.target, "text": _describe(*facts[load.guest], load, options)}
+               for load in loads if load.guest in facts]
+    return results_of(options, machines, settings, targets, samples, failures)
+
+
+def results_of(options, machines, settings, targets, samples, failures):
+    """What results.json holds of a comparison in the lab; `settings` are those of its kind."""
     return {"date": datetime.datetime.now().astimezone().isoformat("T", "seconds"),
             "command": options.command, "machine": machine_info.describe(options.ringside),
-            "settings": {"rw": options.rw, "rwmix": options.rwmix, "bs": options.bs, "wait": "irq",
-                         "queues": " or ".join(sorted({guest.queues_text for guest in facts})),
-                         "rounds": options.rounds, "rates": [], "runtime_ms": options.runtime,
-                         "depths": list(options.depths)},
-            "targets": [{"name": load.target, "text": _describe(*facts[load.guest], load, options)}
-                        for load in loads if load.guest in facts],
-            "contestants": list(map(entry, contestants)),
+            "settings": {**settings, "wait": "irq", "rounds": options.rounds, "rates": [],
+                         "runtime_ms": options.runtime},
+            "targets": targets, "contestants": [entry(machine.contestant) for machine in machines],
             "samples": samples, "failures": failures, "missing": {},
             "noise": [f"round {sample['round']} {sample['target']}: {sample['contestant']}: "
                       f"{sample['noisy']}" for sample in samples if sample["noisy"]]}
@@ -52,10 +57,10 @@ def _read_guests(archive, options, machines, loads, others):
         for guest, its_loads in guests_of(loads).items():
             for machine in machines:
                 name = f"{guest.name}/{machine.name}"
-                run = _Run(archive, f"./{number}/{name}", machine.contestant)
                 # Nobody has told of one that ended before its jobs.
                 noisy = noise_of(others.get((number, name), 0), options.noise_limit)
                 try:
+                    run = _Run(GuestFiles(archive, f"./{number}/{name}"), machine.contestant)
                     samples += run.samples(number, its_loads, options, noisy)
                 except MeasureError as error:
                     failures.append(f"{machine.contestant.name}, round {number} in the guest with "
@@ -72,24 +77,29 @@ def noise_of(others, limit_percent):
     return f"others used {others:.0%} of the processors during it"
 
 
-class _Run:
-    """One guest."""
+class GuestFiles:
+    """What a guest has left in its directory of the archive. Raises MeasureError of one that failed."""
 
-    def __init__(self, archive, directory, contestant):
-        self._archive, self._directory, self._contestant = archive, directory, contestant
+    def __init__(self, archive, directory):
+        self._archive, self._directory = archive, directory
+        names = archive.getnames()
+        if f"{directory}/failed" in names:
+            raise MeasureError(f"it failed, as the lab has told; its last words: {self.text('failed')!r}")
+        if f"{directory}/facts" not in names:
+            raise MeasureError("the lab ended before it was done")
 
     def text(self, name):
         return self._archive.extractfile(f"{self._directory}/{name}").read().decode(errors="replace")
 
-    def _has(self, name):
-        return f"{self._directory}/{name}" in self._archive.getnames()
+
+class _Run:
+    """One guest."""
+
+    def __init__(self, files, contestant):
+        self.text, self._contestant = files.text, contestant
 
     def samples(self, number, loads, options, noisy):
         """One for each of its loads; what the VMM says of itself, of all, is with the first."""
-        if not self._has("failed") and not self._has("facts"):
-            raise MeasureError("the lab ended before it was done")
-        if self._has("failed"):
-            raise MeasureError(f"it failed, as the lab has told; its last words: {self.text('failed')!r}")
         found = parse_fio(self.text("result.json"))
         expected = [depth for load in loads for job in load.jobs for depth in job.depths]
         if [one["qd"] for one in found] != expected:

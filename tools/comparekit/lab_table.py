@@ -1,6 +1,6 @@
 """The tables of a comparison in the lab: for each load, one for each number of requests in flight."""
 
-from . import summary, table
+from . import table
 
 _LEGEND = """\
 Medians of the rounds with half of lowest to highest. ratio: IOPS ÷ the reference's. mean, p50, p99:
@@ -22,26 +22,16 @@ def is_lab(results):
 
 def markdown(results):
     """The whole of table.md."""
-    head = table.title(results, "Ringside beside QEMU, in the lab", _reference(results))
+    head = table.title(results, "Ringside beside QEMU, in the lab", table.whose_ratios(results))
     return "\n\n".join(filter(None, [head, table.problems(results), *_blocks(results, "## "),
                                      _LEGEND, table.own_counters(results)])) + "\n"
 
 
 def terminal(results):
-    return "\n\n".join(filter(None, [_reference(results), *_blocks(results, ""), _LEGEND,
+    return "\n\n".join(filter(None, [table.whose_ratios(results), *_blocks(results, ""), _LEGEND,
                                      table.problems(results)]))
 
 
-def _reference(results):
-    name = summary.reference(results)
-    return "" if name is None else f"Ratios are to {name}."
-
-
-def _blocks(results, heading):
-    for target in results["targets"]:
-        rows = summary.rows(results, target["name"])
-        if not rows:
-            continue
-        yield f"{heading}{target['name']}: {target['text']}"
-        for depth in summary.job_keys(results, target["name"], "closed"):
-            yield table.of_figures(results, rows, depth, f"{depth} in flight", _FIGURES, _RATIO_COLUMN)
+def _blocks(results, mark):
+    return table.of_targets(results, mark, lambda depth: f"{depth} in flight",
+                            lambda _rows, _depth: _FIGURES, _RATIO_COLUMN)

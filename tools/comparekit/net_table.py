@@ -21,13 +21,13 @@ the busy thread stands for that."""
 
 def markdown(results):
     """The whole of table.md."""
-    head = table.title(results, "Networks beside each other", _reference(results))
+    head = table.title(results, "Networks beside each other", table.whose_ratios(results))
     return "\n\n".join(filter(None, [head, table.problems(results), *_blocks(results, "## "), _LEGEND,
                                      table.own_counters(results)])) + "\n"
 
 
 def terminal(results):
-    return "\n\n".join(filter(None, [_reference(results), *_blocks(results, ""), _LEGEND,
+    return "\n\n".join(filter(None, [table.whose_ratios(results), *_blocks(results, ""), _LEGEND,
                                      table.problems(results)]))
 
 
@@ -47,11 +47,6 @@ def load(kind, key):
     if kind == "in":
         return f"{key:,} a second" if key else "as many as go"
     return "as many as go"
-
-
-def _reference(results):
-    name = summary.reference(results)
-    return "" if name is None else f"Ratios are to {name}."
 
 
 def _blocks(results, mark):

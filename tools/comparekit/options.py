@@ -44,13 +44,13 @@ more rounds, with --minutes for them, tell 5% more surely."""
 
 LAB_DESCRIPTION = """\
 Runs the same stock kernel, disk and fio jobs under Ringside and under QEMU with an IOThread, in turns,
-inside one run of the lab (see tools/lab). Needs no /dev/kvm. Time there is emulated: rows compare with
+each round in one run of the lab (see tools/lab). Needs no /dev/kvm. Time there is emulated: rows compare with
 each other, and with nothing else. Writes what tools/compare writes. Without options: some five
 minutes."""
 
 LAB_NET_DESCRIPTION = """\
 Runs the same stock kernel and iperf3 on a tap under Ringside and under QEMU, each by itself and through
-vhost-net, in turns, inside one run of the lab (see tools/lab). Needs no /dev/kvm. Time there is emulated:
+vhost-net, in turns, each round in one run of the lab (see tools/lab). Needs no /dev/kvm. Time there is emulated:
 rows compare with each other, and with nothing else. Writes what tools/compare writes. Without options:
 some ten minutes."""
 
@@ -95,14 +95,16 @@ KERNELS = ("6.1", "6.12")  # As in labkit.kernels.
 
 
 class Parser(argparse.ArgumentParser):
+    def __init__(self, **words):
+        super().__init__(allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **words)
+
     def error(self, message):
         raise BadInput(f"{message} (see {self.prog} --help)")
 
 
 def parse(arguments):
     parser = Parser(prog="tools/compare", usage="tools/compare [options]", description=DESCRIPTION,
-                    epilog=EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter,
-                    allow_abbrev=False)
+                    epilog=EXAMPLES)
     _add_jobs(parser.add_argument_group("the jobs"), DEPTHS)
     _add_contestants(parser.add_argument_group("who and what is compared"))
     _add_running(parser.add_argument_group("how"), minutes=5)
@@ -111,8 +113,7 @@ def parse(arguments):
 
 def parse_net(arguments):
     parser = Parser(prog="tools/compare net", usage="tools/compare net [options]",
-                    description=NET_DESCRIPTION, epilog=NET_EXAMPLES, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+                    description=NET_DESCRIPTION, epilog=NET_EXAMPLES)
     _add_net_jobs(parser.add_argument_group("the jobs"))
     group = parser.add_argument_group("who is compared")
     _add_only(group.add_argument)
@@ -144,8 +145,7 @@ def _add_net_jobs(group):
 
 def parse_sweep(arguments):
     parser = Parser(prog="tools/compare sweep", usage="tools/compare sweep [options]",
-                    description=SWEEP_DESCRIPTION, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+                    description=SWEEP_DESCRIPTION)
     _add_jobs(parser.add_argument_group("the jobs"), depths=(1,))
     group = parser.add_argument_group("who and what is swept")
     group.add_argument("--limits", type=option_types.poll_limits, default=POLL_LIMITS_US, metavar="US,...",
@@ -160,8 +160,7 @@ def parse_sweep(arguments):
 
 def parse_front(arguments):
     parser = Parser(prog="tools/compare front", usage="tools/compare front [options]",
-                    description=FRONT_DESCRIPTION, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+                    description=FRONT_DESCRIPTION)
     _add_jobs(parser.add_argument_group("the jobs"), depths=(1,), rates=FRONT_RATES)
     group = parser.add_argument_group("who and what is compared")
     group.add_argument("--limits", type=option_types.numbers, default=POLL_LIMITS_US[1:], metavar="US,...",
@@ -188,7 +187,7 @@ def _finish(parser, arguments, open_loops=("open",)):
 
 
 def parse_report(arguments):
-    parser = Parser(prog="tools/compare report", allow_abbrev=False)
+    parser = Parser(prog="tools/compare report")
     parser.add_argument("results", type=Path, metavar="results.json")
     parser.add_argument("--out", type=Path, metavar="DIR",
                         help="where to write (default: beside results.json)")
@@ -196,8 +195,7 @@ def parse_report(arguments):
 
 
 def parse_lab(arguments):
-    parser = Parser(prog="tools/compare lab", description=LAB_DESCRIPTION, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="tools/compare lab", description=LAB_DESCRIPTION)
     _add_lab_load(parser)
     add = parser.add_argument
     _add_lab_guest(add, runtime_ms=3000)
@@ -221,8 +219,7 @@ def parse_lab(arguments):
 
 
 def parse_lab_net(arguments):
-    parser = Parser(prog="tools/compare lab-net", description=LAB_NET_DESCRIPTION, allow_abbrev=False,
-                    formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = Parser(prog="tools/compare lab-net", description=LAB_NET_DESCRIPTION)
     add = parser.add_argument
     add("--loads", type=option_types.words_of(tuple(LOADS)), default=tuple(LOADS), metavar="NAME,...",
         help=f"of {', '.join(LOADS)} (default: all)")

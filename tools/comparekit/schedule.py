@@ -4,7 +4,7 @@ import fnmatch
 import time
 
 from . import cpu, guest_run, summary
-from .common import MeasureError
+from .common import BadInput, MeasureError
 from .host import HostEngine
 
 WARMUP_MS = 50
@@ -41,6 +41,15 @@ def choose(contestants, only, skip, depths):
     return [contestant for contestant in contestants
             if (not only or chosen(contestant, only)) and not chosen(contestant, skip)
             and contestant.depths(depths)]
+
+
+def chosen(contestants, options, depths):
+    """The same of the command line's --only and --skip. Raises BadInput if they leave none."""
+    left = choose(contestants, options.only, options.skip, depths)
+    if not left:
+        raise BadInput("--only and --skip leave nobody; there are: "
+                       + ", ".join(contestant.name for contestant in contestants))
+    return left
 
 
 def runs_of(contestants, targets):

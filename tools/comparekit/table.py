@@ -192,6 +192,24 @@ def _own_counters(results, target):
             for name, counters in last.items()]
 
 
+def of_targets(results, mark, heading, figures, ratio_column):
+    """The tables of all targets, each under its heading with that mark: one for each key of its jobs.
+    heading(key) is over the names, and figures(rows, key) are those of of_figures()."""
+    for target in results["targets"]:
+        rows = summary.rows(results, target["name"])
+        if not rows:
+            continue
+        yield f"{mark}{target['name']}: {target['text']}"
+        for key in summary.job_keys(results, target["name"], "closed"):
+            yield of_figures(results, rows, key, heading(key), figures(rows, key), ratio_column)
+
+
+def whose_ratios(results):
+    """Whom ratios refer to; empty without Ringside."""
+    name = summary.reference(results)
+    return "" if name is None else f"Ratios are to {name}."
+
+
 def of_figures(results, rows, key, heading, figures, ratio_column):
     """A table of the job with that key: a column for each (heading, name of a figure, unit) with its
     spread, and the ratio of I/Os a second to the reference in column `ratio_column`."""

@@ -3,7 +3,9 @@
 
 import io
 import json
+import pathlib
 import tarfile
+import tempfile
 import unittest
 from unittest import mock
 
@@ -167,6 +169,18 @@ class Loads(Lab):
     def test_the_writers_have_their_own_pattern(self):
         text = self.job_file("seed-001", "--rw", "read", "--bs", "64k")
         self.assertIn("iodepth=16\nnumjobs=4\nrw=randwrite\nbs=4k\n", text)
+
+
+class Rounds(Lab):
+    def test_each_begins_with_another_guest(self):
+        self.assertEqual([lab.turned("abc", number) for number in range(1, 5)],
+                         ["abc", "bca", "cab", "abc"])
+
+    def test_the_disk_that_is_measured_is_no_hole(self):
+        with tempfile.TemporaryDirectory() as name:
+            data = lab.write_data(pathlib.Path(name) / "data.img").read_bytes()
+        self.assertEqual(len(data), lab.DATA_MIB << 20)
+        self.assertNotIn(bytes(4096), data)
 
 
 class ReadResults(Lab):

@@ -7,6 +7,7 @@ and returns it in the layout of results.json (summary.py), with one key more in 
 which KVM counts.
 """
 
+import os
 import re
 import subprocess
 import tarfile
@@ -21,6 +22,7 @@ from .lab_machines import DATA, SCRIPTS, machines_of
 
 LAB = CHECKOUT / "tools" / "lab"
 DATA_MIB = 128
+GUESTS = "guests"  # a line for each guest of a round
 # Of the guests; built in or modules, as their kernel has them.
 MODULES = ("virtio_pci", "virtio_blk", "nvme", "mq_deadline")
 
@@ -45,10 +47,7 @@ def run(options, progress):
 
 def prepare(directory, options, loads):
     """Writes the disk that is measured, the guests' initrd and their root disk."""
-    with open(directory / "data.img", "wb") as data:
-        # Written, so that reads find blocks instead of holes.
-        for _ in range(DATA_MIB):
-            data.write(bytes(1 << 20))
+    write_data(directory / "data.img")
     job_files = []
     for guest, its_loads in guests_of(loads).items():
         path = directory / f"{guest.name}.fio"
@@ -63,6 +62,15 @@ def prepare(directory, options, loads):
         result = subprocess.run([LAB, *arguments], stdout=subprocess.DEVNULL, check=False)
         if result.returncode != 0:
             raise MeasureError(f"tools/lab {arguments[0]} ended with status {result.returncode}")
+
+
+def write_data(path):
+    """Returns the path. What copies it into the lab makes holes of zeroes, and who writes first would pay
+    for their blocks."""
+    with open(path, "wb") as data:
+        for _ in range(DATA_MIB):
+            data.write(os.urandom(1 << 20))
+    return path
 
 
 def guest_lines(machines, loads):
@@ -80,8 +88,6 @@ def run_lab(directory, options, machines, loads, progress):
     jobs = len(machines) * sum(len(load.jobs) for load in loads)
     runtime_s = options.runtime / 1000
     limit_s = (len(lines) * GUEST_S + jobs * (runtime_s + JOB_S)) * LOAD_FACTOR
-    list_of_guests = directory / "guests"
-    list_of_guests.write_text("".join(lines))
     data = directory / "data.img"
     files = (SCRIPTS / "common.sh", SCRIPTS / "nvme.sh", SCRIPTS / "qemu.sh", options.ringside,
              "/usr/sbin/debugfs", *([] if options.nvme else [f"{data}:{DATA}"]))
@@ -94,24 +100,25 @@ def run_lab(directory, options, machines, loads, progress):
                 "--kernel-arg", "tsc=reliable", "--get", results,
                 *(("--nvme", data) if options.nvme else ()),
                 *(word for name in files for word in ("--file", name)), "--",
-                "sh", SCRIPTS / "compare.sh", list_of_guests, get_kernel(options.kernel).bzimage,
+                "sh", SCRIPTS / "compare.sh", directory / GUESTS, get_kernel(options.kernel).bzimage,
                 directory / "initrd", directory / "root.img", str(number), f"{runtime_s:g}", results]
 
-    return run_rounds(directory, options.rounds, command, len(lines), progress)
+    return run_rounds(directory, options.rounds, command, lines, progress)
 
 
-def run_rounds(directory, rounds, command, guests, progress):
-    """Runs a script in the lab once for each round, with `guests` guests each time: `command` makes its
-    words of the round's number and of the archive that it leaves. Leaves them together in results.tar in
-    the directory, and returns what follow() does of all of them. A round whose lab crashes is told of,
-    and the others count."""
+def run_rounds(directory, rounds, command, lines, progress):
+    """Runs a script in the lab once for each round: `command` makes its words of the round's number and
+    of the archive that it leaves; the file GUESTS in the directory has `lines` then, one for each guest,
+    as turned() has them. Leaves the archives together in results.tar in the directory, and returns what
+    follow() does of all of them. A round whose lab crashes is told of, and the others count."""
     others = {}
     progress.show("starting the lab")
     with tarfile.open(directory / "results.tar", "w") as together:
         for number in range(1, rounds + 1):
             results = directory / f"round-{number}.tar"
+            (directory / GUESTS).write_text("".join(turned(lines, number)))
             try:
-                others |= run_script(command(number, results), rounds * guests, progress)
+                others |= run_script(command(number, results), rounds * len(lines), progress)
             except MeasureError as error:
                 progress.note(f"round {number} is lost: {error}")
                 continue
@@ -120,6 +127,12 @@ def run_rounds(directory, rounds, command, guests, progress):
                     together.addfile(member, archive.extractfile(member) if member.isfile() else None)
             results.unlink()
     return others
+
+
+def turned(lines, number):
+    """Those of a round: each begins with another one, lest one of them always comes first."""
+    first = (number - 1) % len(lines)
+    return lines[first:] + lines[:first]
 
 
 def run_script(command, guests, progress):

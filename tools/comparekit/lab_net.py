@@ -18,7 +18,7 @@ from labkit.qemu import qemu_command
 from . import schedule
 from .common import MeasureError
 from .contestants import first_line, qemu_identity
-from .lab import LAB, LOAD_FACTOR, run_rounds
+from .lab import GUESTS, LAB, LOAD_FACTOR, run_rounds
 from .lab_machines import SCRIPTS
 from .lab_results import GuestFiles, noise_of, results_of
 from .vmms import Contestant
@@ -111,7 +111,6 @@ def _run_lab(directory, options, machines, progress):
              f"tap=rs0,queues={pairs}{',vhost=on' if machine.vhost else ''} {machine.command}\n"
              for pairs in options.pairs for machine in machines]
     jobs = jobs_of(options)
-    (directory / "guests").write_text("".join(lines))
     (directory / "jobs").write_text("".join(f"{name} --parallel {count} {load.options}\n"
                                             for name, load, count in jobs))
     runtime_s = options.runtime / 1000
@@ -125,10 +124,10 @@ def _run_lab(directory, options, machines, progress):
                 "--kernel-version", options.kernel, "--kernel-arg", "tsc=reliable", "--get", results,
                 "--module", "tun", "--module", "vhost_net",
                 *(word for name in files for word in ("--file", name)), "--",
-                "sh", SCRIPTS / "compare_net.sh", directory / "guests", directory / "jobs",
+                "sh", SCRIPTS / "compare_net.sh", directory / GUESTS, directory / "jobs",
                 get_kernel(options.kernel).bzimage, initrd, str(number), f"{runtime_s:g}", results]
 
-    return run_rounds(directory, options.rounds, command, len(lines), progress)
+    return run_rounds(directory, options.rounds, command, lines, progress)
 
 
 def _place(machine, pairs):

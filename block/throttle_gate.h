@@ -32,6 +32,13 @@ class ThrottleGate {
     now_ = now_ns * kThrottleTicksPerNs;
     from_ = now_;
   }
+  // The same in the middle of what was there at Begin: who was late then still is, as what is left
+  // has not come any later.
+  void GoOn(uint32_t version, int64_t now_ns) {
+    const Ticks late = version == version_ ? now_ - from_ : 0;
+    Begin(version, now_ns);
+    from_ -= late;
+  }
   // Whether the next one may go. If not, it is asked for again at ask_again_ns().
   bool Admit(BlockOp op, uint64_t bytes);
   int64_t ask_again_ns() const;

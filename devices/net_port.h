@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <utility>
 
 #include "base/clock.h"
 #include "block/throttle_gate.h"
@@ -38,6 +39,10 @@ inline constexpr uint32_t kNetTurnFrames = 16;
 inline constexpr uint64_t kNetTurnBytes = 128 << 10;
 
 // Whether a queue may carry its next frame, or when.
+//
+// How long a frame that comes in is nobody knows before it is here. So it is charged when it has
+// been delivered, and the next one waits until it is paid for. The gate of a queue that receives is
+// the device's for that reason: what is owed stays so when the driver resets the queue.
 class NetGate {
  public:
   // kRead: frames that come in.
@@ -46,13 +51,27 @@ class NetGate {
   NetGate(const NetGate& before) = default;
   NetGate& operator=(const NetGate&) = delete;
 
-  // Frames are about to be carried.
+  // Frames are about to be carried: once in a turn, as each call forgets that a wake-up was late.
   void Begin() {
+    const bool goes_on = std::exchange(cut_short_, false);
     const uint32_t version = throttle_.version();
     limits_ = version != 0;
-    if (limits_) gate_.Begin(version, MonotonicNs());
+    if (!limits_) return;
+    if (goes_on) {
+      gate_.GoOn(version, MonotonicNs());
+    } else {
+      gate_.Begin(version, MonotonicNs());
+    }
   }
-  bool Admit(uint64_t bytes) { return !limits_ || gate_.Admit(direction_, bytes); }
+  // The turn ends although there may be more frames, which the next one carries.
+  void CutShort() { cut_short_ = true; }
+  bool Admit(uint64_t bytes) {
+    const bool admits = !limits_ || gate_.Admit(direction_, bytes);
+    owed_bytes_ = admits ? 0 : bytes;
+    return admits;
+  }
+  // Whether the last one that was asked for is admitted, then or by now.
+  bool IsPaid() { return owed_bytes_ == 0 || Admit(owed_bytes_); }
   // Of one that was not admitted.
   int64_t ask_again_ns() const { return gate_.ask_again_ns(); }
 
@@ -61,6 +80,8 @@ class NetGate {
   ThrottleGate gate_;
   const BlockOp direction_;
   bool limits_ = false;
+  bool cut_short_ = false;
+  uint64_t owed_bytes_ = 0;  // of the frame that was not admitted; 0: there is none
 };
 
 }  // namespace ringside

@@ -16,11 +16,11 @@ constexpr uint32_t kSmallInARow = 64;
 }  // namespace
 
 NetReceiveQueue::NetReceiveQueue(const Parts& parts, const NetPort& port, FrameChannel& channel,
-                                 const QueueSetup& setup, uint64_t features)
+                                 NetGate& gate, const QueueSetup& setup, uint64_t features)
     : QueueWorker(parts, setup, features, QueueSignal::Hold::kNever),
       port_(port),
       channel_(channel),
-      gate_(port.throttle, parts.stats.throttle, BlockOp::kRead),
+      gate_(gate),
       frames_(*this, channel.receive_fd()),
       kept_(channel.kept()) {}
 
@@ -177,18 +177,16 @@ void NetReceiveQueue::ReceiveAll() {
   gate_.Begin();
   uint64_t moved = 0;
   uint32_t frames = 0;
-  while (frames < kNetTurnFrames && moved < kNetTurnBytes) {
+  while (!WaitsForLimits()) {
+    if (frames == kNetTurnFrames || moved >= kNetTurnBytes) {
+      gate_.CutShort();
+      break;
+    }
     const uint64_t size = kept_.size > 0 ? DeliverKept() : ReceiveOne();
     if (size == 0) break;
     ++frames;
     moved += size;
-    if (kept_.size > 0) continue;
-    if (!gate_.Admit(size)) {
-      waits_ = true;
-      admitted_bytes_ = size;
-      io_thread().Arm(limit_timer_, gate_.ask_again_ns());
-      break;
-    }
+    if (kept_.size == 0) (void)gate_.Admit(size);
   }
   if (queue().error() == nullptr) return;
   // What was taken in good order is the driver's, also before a chain that was not.
@@ -332,10 +330,16 @@ void NetReceiveQueue::Deliver(uint64_t size) {
 
 // Limits.
 
-// A frame is charged when it has been delivered, as nobody knows its size before: the next waits.
+// The last frame, also of a queue before this one, is to be paid for before the next comes in.
+bool NetReceiveQueue::WaitsForLimits() {
+  if (gate_.IsPaid()) return false;
+  waits_ = true;
+  io_thread().Arm(limit_timer_, gate_.ask_again_ns());
+  return true;
+}
+
+// The turn that follows asks: asked here, too, the gate would forget how late the timer is.
 void NetReceiveQueue::AskAgain(int64_t /*now_ns*/) {
-  gate_.Begin();
-  if (!gate_.Admit(admitted_bytes_)) return io_thread().Arm(limit_timer_, gate_.ask_again_ns());
   waits_ = false;
   if (!hungry_ && Watch()) frames_.Source::Written();
 }

@@ -27,7 +27,8 @@ class NetReceiveQueue final : public QueueWorker {
  public:
   static constexpr int64_t kKeepNs = 500'000'000;
 
-  NetReceiveQueue(const Parts& parts, const NetPort& port, FrameChannel& channel,
+  // `gate`: of this queue and those before it.
+  NetReceiveQueue(const Parts& parts, const NetPort& port, FrameChannel& channel, NetGate& gate,
                   const QueueSetup& setup, uint64_t features);
   // Goes on where `before` has left off.
   NetReceiveQueue(const Parts& parts, const NetPort& port, FrameChannel& channel,
@@ -89,19 +90,19 @@ class NetReceiveQueue final : public QueueWorker {
   template <typename Function>
   void ForBytes(uint64_t from, uint64_t to, Function function);
   void DropKept(int64_t now_ns);
+  bool WaitsForLimits();
   void AskAgain(int64_t now_ns);
   void LetGoOfAll();
 
   const NetPort& port_;
   FrameChannel& channel_;
-  NetGate gate_;
+  NetGate& gate_;
   Frames frames_;
-  bool watching_ = false;        // frames_ is attached
-  bool readable_ = false;        // the host may have a frame
-  bool hungry_ = true;           // there are too few buffers, and the driver is asked for more
-  bool waits_ = false;           // for its limits
-  bool gone_ = false;            // the network is
-  uint64_t admitted_bytes_ = 0;  // of the frame that made it wait
+  bool watching_ = false;  // frames_ is attached
+  bool readable_ = false;  // the host may have a frame
+  bool hungry_ = true;     // there are too few buffers, and the driver is asked for more
+  bool waits_ = false;     // for its limits
+  bool gone_ = false;      // the network is
   uint64_t expected_ = kSmallFrame;
   uint32_t small_in_a_row_ = 0;
 

@@ -30,7 +30,11 @@ void NetTransmitQueue::SendAll(Observer observer) {
   QueueStats& stats = parts().stats;
   uint64_t moved = 0;
   uint32_t answered = 0;
-  for (; answered < kNetTurnFrames && moved < kNetTurnBytes; ++answered) {
+  for (;; ++answered) {
+    if (answered == kNetTurnFrames || moved >= kNetTurnBytes) {
+      gate_.CutShort();
+      break;
+    }
     observer.Seen();
     DescriptorChain chain;
     if (TakeChains(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) break;

@@ -348,6 +348,12 @@ VirtioNet::Role VirtioNet::RoleOf(uint16_t queue, uint64_t features) const {
   return queue % 2 == 0 ? Role::kReceive : Role::kTransmit;
 }
 
+NetGate& VirtioNet::ReceiveGate(uint16_t pair, QueueStats& stats) {
+  std::optional<NetGate>& gate = receive_gates_[pair];
+  if (!gate.has_value()) gate.emplace(port_.throttle, stats.throttle, BlockOp::kRead);
+  return *gate;
+}
+
 VhostNet* VirtioNet::VhostOf(uint16_t queue, Role role) const {
   const bool carries_frames = role == Role::kReceive || role == Role::kTransmit;
   return carries_frames ? network_.vhost(static_cast<uint16_t>(queue / 2)) : nullptr;
@@ -373,8 +379,8 @@ std::unique_ptr<QueueWorker> VirtioNet::NewWorker(uint16_t queue, const QueueWor
   }
   switch (role) {
     case Role::kReceive:
-      return std::make_unique<NetReceiveQueue>(parts, port_, network_.channel(pair), setup,
-                                               features);
+      return std::make_unique<NetReceiveQueue>(parts, port_, network_.channel(pair),
+                                               ReceiveGate(pair, parts.stats), setup, features);
     case Role::kTransmit:
       return std::make_unique<NetTransmitQueue>(parts, port_, network_.channel(pair), setup,
                                                 features);

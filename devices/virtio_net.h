@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -108,6 +109,8 @@ class VirtioNet final : public QueuedDevice, private NetOwner {
   Role RoleOf(uint16_t queue, uint64_t features) const;
   // Who serves such a queue instead of an I/O thread; null: nobody does.
   VhostNet* VhostOf(uint16_t queue, Role role) const;
+  // What a pair's queue that receives has of the limits: made with the first of them.
+  NetGate& ReceiveGate(uint16_t pair, QueueStats& stats);
   Config MakeConfig() const;
   uint16_t max_pairs() const { return network_.info().pairs; }
   absl::Status SetPairs(uint16_t pairs);
@@ -129,6 +132,7 @@ class VirtioNet final : public QueuedDevice, private NetOwner {
   const Logger log_;
   DiskThrottle unlimited_;
   NetPort port_;
+  std::array<std::optional<NetGate>, kMaxPairs> receive_gates_;  // each its queue's I/O thread's
   // The rest is changed by the driver, through the control queue or by activating the device, and
   // read on vCPUs, too. Relaxed: each is a value by itself.
   std::atomic<uint64_t> mac_;           // its bytes, the first one lowest

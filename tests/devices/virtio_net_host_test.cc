@@ -197,5 +197,51 @@ TEST_P(VirtioNetTest, EachDirectionHasItsLimit) {
   }
 }
 
+// A frame is due every 2 ms, and the thread has something else to do for 60: more than a turn's.
+TEST_P(VirtioNetTest, LateWakeUpsTakeNothingFromTheLimits) {
+  constexpr uint32_t kFrames = 60;
+  Make();
+  throttle_.Set({.iops_read = {.average = 500}, .iops_write = {.average = 500}});
+  Start();
+  GiveBuffers(rx(), kFrames);
+  for (uint32_t i = 0; i < kFrames; ++i) {
+    ASSERT_TRUE(network_->Send(WithHeader(FrameOf(i, 60))));
+    Add(tx(), WithHeader(FrameOf(i, 60)));
+  }
+  Publish(tx());
+  const auto frames = [&](uint16_t queue) {
+    return device_->stats(queue).reads.Get() + device_->stats(queue).writes.Get();
+  };
+  const auto waited = [&](uint16_t queue) { return device_->stats(queue).throttle.waited.Get(); };
+  ASSERT_TRUE(SpinUntil([&] { return waited(0) > 0 && waited(1) > 0; }));
+  std::array<uint64_t, 2> frames_before = {}, waits_before = {};
+  testing::RunOn(*threads_[0], [&] {
+    frames_before = {frames(0), frames(1)};
+    waits_before = {waited(0), waited(1)};
+    absl::SleepFor(absl::Milliseconds(60));
+  });
+  for (const uint16_t queue : {0, 1}) {
+    ASSERT_TRUE(SpinUntil([&] { return waited(queue) > waits_before[queue]; }));
+    EXPECT_GE(frames(queue) - frames_before[queue], 25u) << "queue " << queue;
+  }
+}
+
+TEST_P(VirtioNetTest, AResetPaysForNoFrame) {
+  Make();
+  throttle_.Set({.iops_read = {.average = 5}});
+  const absl::Time start = absl::Now();
+  for (uint32_t round = 0; round < 20; ++round) {
+    Start();
+    GiveBuffers(rx(), 4);
+    ASSERT_TRUE(network_->Send(WithHeader(FrameOf(round, 60))));
+    LetTurn(*threads_[0]);
+    Reset();
+  }
+  const uint64_t frames = device_->stats(0).reads.Get();
+  EXPECT_GE(frames, 1u);
+  // The first two are before the limit is reached.
+  EXPECT_LE(static_cast<double>(frames), 3 + 5 * absl::ToDoubleSeconds(absl::Now() - start));
+}
+
 }  // namespace
 }  // namespace ringside

@@ -165,6 +165,8 @@ class VirtioNet::Control final : public AnsweringQueue {
   }
 
   bool ObeyPairs(const Command& command) {
+    // Of a driver that knows of one pair (section 5.1.6.5.6).
+    if ((net_.features_ & kMultiQueue) == 0) return false;
     if (command.number() != kPairsSet || command.data_size() != 2) return false;
     const auto pairs = static_cast<uint16_t>(command.data()[0] | command.data()[1] << 8);
     if (pairs == 0 || pairs > net_.max_pairs()) return false;

@@ -202,14 +202,38 @@ TEST_P(VirtioNetTest, WhatIsNoFrameIsDropped) {
   EXPECT_EQ(Body(*got), FrameOf(2, 60));
 }
 
+// By its bytes and by its frames: each turn shows what it has carried.
 TEST_P(VirtioNetTest, ATurnIsBounded) {
   Start();
-  testing::BoundedEvent done;
-  for (uint32_t i = 0; i < kRingSize; ++i) Add(tx(), WithHeader(FrameOf(i, 16000)));
-  const uint64_t turns = threads_[0]->stats().turns.Get();
-  Publish(tx());
-  ASSERT_TRUE(WaitForUsed(tx(), kRingSize));
-  EXPECT_GE(threads_[0]->stats().turns.Get() - turns, kRingSize * 16000 / kNetTurnBytes);
+  for (const auto& [size, least] : {std::pair{16000, kRingSize * 16000 / kNetTurnBytes},
+                                    {60, uint64_t{kRingSize / kNetTurnFrames}}}) {
+    for (uint32_t i = 0; i < kRingSize; ++i) {
+      Add(tx(), WithHeader(FrameOf(i, static_cast<size_t>(size))));
+    }
+    const uint64_t shown = device_->stats(1).batches.Get();
+    Publish(tx());
+    ASSERT_TRUE(WaitForUsed(tx(), kRingSize));
+    EXPECT_GE(device_->stats(1).batches.Get() - shown, least) << size;
+  }
+}
+
+TEST_P(VirtioNetTest, ATurnOfFramesThatComeInIsBounded) {
+  Start();
+  GiveBuffers(rx(), kRingSize, 32768);
+  LetTurn(*threads_[0]);
+  for (const auto& [size, frames, least] :
+       {std::tuple{16000, 18U, 2U}, {60, 3 * kNetTurnFrames, 3U}}) {
+    const uint64_t shown = device_->stats(0).batches.Get();
+    // All of them are there before the first is looked at.
+    testing::RunOn(*threads_[0], [&] {
+      for (uint32_t i = 0; i < frames; ++i) {
+        EXPECT_TRUE(network_->Send(WithHeader(FrameOf(i, static_cast<size_t>(size)))));
+      }
+    });
+    for (uint32_t i = 0; i < frames; ++i) ASSERT_TRUE(NextReceived(rx()).has_value());
+    EXPECT_GE(device_->stats(0).batches.Get() - shown, least) << size;
+    GiveBuffers(rx(), frames, 32768);
+  }
 }
 
 TEST_P(VirtioNetTest, AnIdleNetworkLetsTheThreadSleep) {
@@ -283,6 +307,8 @@ TEST_P(VirtioNetTest, ADriverThatKnowsOfOnePairHasItsCommandsBehindThat) {
   Make(3);
   Start(kMerge | kControl);
   EXPECT_EQ(Command(2, {0, 0, 1}), 0);
+  for (const uint8_t pairs : {1, 2}) EXPECT_EQ(Command(2, {4, 0, pairs, 0}), 1);
+  EXPECT_EQ(network_->last_pairs, 1);
   // What has no purpose breaks what uses it.
   Add(*queues_[4], WithHeader(FrameOf(1, 60)));
   Publish(*queues_[4]);

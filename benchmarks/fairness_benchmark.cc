@@ -258,6 +258,7 @@ void FairnessBesideFrames(benchmark::State& state, uint32_t frame_bytes) {
       static_cast<double>(flood.sent()) / static_cast<double>(shares.flooded());
   state.counters["frames_per_read"] = frames_per_read;
   shares.Report(state);
+  if (flood.sent() == 0) state.SkipWithError("no frame was sent beside the reads");
   // A read waits for the turn under way, and is shown at the end of its own.
   if (frames_per_read > 2.1 * kNetTurnFrames) state.SkipWithError("a turn carries too many frames");
 }

@@ -68,7 +68,7 @@ void VhostQueue::Written() {
 // A descriptor of one that is no more says so for ever.
 bool VhostQueue::IsTapGone() const {
   pollfd tap = {.fd = kernel_.tap_fd, .events = 0, .revents = 0};
-  return poll(&tap, 1, 0) != 0;
+  return poll(&tap, 1, 0) > 0;
 }
 
 void VhostQueue::LookForTap() {

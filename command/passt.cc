@@ -31,8 +31,8 @@ std::vector<std::string> Command(const NetConfig& config) {
   return command;
 }
 
-// Its errno. The process has none of the command's signal mask, and is not the terminal's to
-// interrupt.
+// Its errno. The process has none of the command's signal mask and of its descriptors, whoever
+// opened them, and is not the terminal's to interrupt.
 int Spawn(const std::vector<std::string>& command, int socket, pid_t& pid) {
   std::vector<char*> arguments;
   arguments.reserve(command.size() + 1);
@@ -49,6 +49,7 @@ int Spawn(const std::vector<std::string>& command, int socket, pid_t& pid) {
   posix_spawn_file_actions_adddup2(&actions, socket, kItsSocket);
   posix_spawn_file_actions_addopen(&actions, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   posix_spawn_file_actions_adddup2(&actions, STDERR_FILENO, STDOUT_FILENO);
+  posix_spawn_file_actions_addclosefrom_np(&actions, kItsSocket + 1);
   sigset_t none, all;
   sigemptyset(&none);
   sigfillset(&all);

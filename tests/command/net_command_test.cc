@@ -1,6 +1,9 @@
 // `ringside run` with a network that passt gives: it is started with the ports that are asked for,
 // and one that cannot have them ends the command.
 #include <arpa/inet.h>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <string>
@@ -8,12 +11,15 @@
 
 #include "base/fd.h"
 #include "tests/support/descriptors.h"
+#include "tests/support/directories.h"
 #include "tests/support/subprocess.h"
+#include "tests/support/temp_file.h"
 
 namespace ringside {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class NetCommandTest : public ::testing::Test {
  protected:
@@ -54,6 +60,26 @@ TEST_F(NetCommandTest, APasstThatEndsAtOnceEndsTheCommand) {
   EXPECT_THAT(result.errors, HasSubstr("passt has ended at once"));
   EXPECT_THAT(result.errors, HasSubstr("mend tcp='nonsense'"));
   EXPECT_EQ(result.output, "");
+}
+
+// A script in passt's place tells what it was given.
+TEST(PasstTest, HasNoDescriptorsButItsOwn) {
+  const testing::TempDirectory directory;
+  const testing::TempFile leaked(0);
+  // Without FD_CLOEXEC, as from whoever starts the command.
+  const UniqueFd inherited(testing::Must(open(leaked.path().c_str(), O_RDONLY), "open"));
+  {
+    std::ofstream script(directory.path() / "passt");
+    script << "#!/bin/sh\nls -l /proc/$$/fd > " << (directory.path() / "fds").string()
+           << "\nexec cat <&3 >/dev/null\n";
+  }
+  std::filesystem::permissions(directory.path() / "passt", std::filesystem::perms::owner_all);
+  RunProcess({"/usr/bin/env", "PATH=" + directory.path().string() + ":/usr/bin:/bin",
+              RINGSIDE_COMMAND, "run", "--kernel", RINGSIDE_GUEST_ELF, "--net", "user"});
+  std::ifstream file(directory.path() / "fds");
+  const std::string fds(std::istreambuf_iterator<char>(file), {});
+  EXPECT_THAT(fds, HasSubstr(" 3 -> socket:"));
+  EXPECT_THAT(fds, Not(HasSubstr(leaked.path())));
 }
 
 }  // namespace

@@ -170,7 +170,7 @@ class VirtioNet::Control final : public AnsweringQueue {
     if (command.number() != kPairsSet || command.data_size() != 2) return false;
     const auto pairs = static_cast<uint16_t>(command.data()[0] | command.data()[1] << 8);
     if (pairs == 0 || pairs > net_.max_pairs()) return false;
-    return net_.SetPairs(pairs).ok();
+    return net_.SetPairs(pairs, HostNetwork::TooSoon::kRefuse).ok();
   }
 
   VirtioNet& net_;
@@ -316,8 +316,12 @@ void VirtioNet::Activated(uint64_t features) {
   port_.merges = (features & kMergeBuffers) != 0;
   port_.leaves_checksums = (features & kGuestCsum) != 0;
   const uint16_t next = std::exchange(next_pairs_, uint16_t{1});
+  // A driver has nobody to ask again, so it waits in its vCPU if it comes too soon after others.
   absl::Status status = network_.SetOffloads(OffloadsOf(features) & network_.info().offloads);
-  if (status.ok()) status = SetPairs((features & kMultiQueue) != 0 ? next : uint16_t{1});
+  if (status.ok()) {
+    status =
+        SetPairs((features & kMultiQueue) != 0 ? next : uint16_t{1}, HostNetwork::TooSoon::kWait);
+  }
   // Of a network that is gone its queues find that out, and drop frames.
   if (absl::IsUnavailable(status)) status = absl::OkStatus();
   const MutexLock lock(mutex_);
@@ -335,8 +339,8 @@ absl::Status VirtioNet::Unusable() const {
   return unusable_;
 }
 
-absl::Status VirtioNet::SetPairs(uint16_t pairs) {
-  RINGSIDE_RETURN_IF_ERROR(network_.SetPairs(pairs));
+absl::Status VirtioNet::SetPairs(uint16_t pairs, HostNetwork::TooSoon too_soon) {
+  RINGSIDE_RETURN_IF_ERROR(network_.SetPairs(pairs, too_soon));
   pairs_.store(pairs, std::memory_order_relaxed);
   return absl::OkStatus();
 }

@@ -113,7 +113,7 @@ class VirtioNet final : public QueuedDevice, private NetOwner {
   NetGate& ReceiveGate(uint16_t pair, QueueStats& stats);
   Config MakeConfig() const;
   uint16_t max_pairs() const { return network_.info().pairs; }
-  absl::Status SetPairs(uint16_t pairs);
+  absl::Status SetPairs(uint16_t pairs, HostNetwork::TooSoon too_soon);
   absl::Status Unusable() const;
   void NetworkGone(VirtioEvents& events) override;
 

@@ -7,7 +7,8 @@
 // gets frames that need nothing, since it offers no offloads.
 //
 // Threads: a channel's Receive is for one thread at a time, and so are Send and Flush, perhaps
-// another one's; all else of a network is called by one thread at a time, also beside those.
+// another one's; all else of a network but counts() is called by one thread at a time, also beside
+// those.
 // Ownership: a network has its channels, and outlives whoever uses them.
 #pragma once
 
@@ -108,17 +109,21 @@ class HostNetwork {
 
   virtual const Info& info() const = 0;
   virtual FrameChannel& channel(uint16_t pair) = 0;
-  // From now on frames leave that much to the guest, and no more. Unavailable: the network is gone.
-  // A guest that changes it all the time would hold up others who change networks of this host:
-  // ResourceExhausted then.
+  // A guest that changes its network all the time would hold up others who change networks of this
+  // host. A change that comes too soon after others waits, for a second at most, or is refused.
+  enum class TooSoon { kWait, kRefuse };
+  // From now on frames leave that much to the guest, and no more: waits if it is too soon.
+  // Unavailable: the network is gone.
   virtual absl::Status SetOffloads(uint32_t offloads) = 0;
-  // From now on the first `pairs` channels get frames, and the others none. Likewise.
-  virtual absl::Status SetPairs(uint16_t pairs) = 0;
+  // From now on the first `pairs` channels get frames, and the others none. Likewise;
+  // ResourceExhausted: it was too soon.
+  virtual absl::Status SetPairs(uint16_t pairs, TooSoon too_soon) = 0;
   // Has the host see that the cable is pulled, or plugged in, where it can.
   virtual void SetCarrier(bool /*up*/) {}
   // Who carries the frames of a pair instead of its channel; null: nobody.
   virtual VhostNet* vhost(uint16_t /*pair*/) { return nullptr; }
-  // What it has carried since it was opened, where nobody here counts it.
+  // What it has carried since it was opened, where nobody here counts it. For any thread, beside
+  // all else.
   virtual std::optional<NetCounts> counts() const { return std::nullopt; }
 };
 

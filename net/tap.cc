@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fcntl.h>
 #include <linux/if_tun.h>
@@ -9,6 +10,7 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/host_files.h"
 #include "base/status.h"
@@ -261,15 +263,20 @@ absl::Status Tap::NotChanged(int error, const std::string& what) const {
   return ErrnoError(error, what);
 }
 
-absl::Status Tap::AllowChange() {
-  if (changes_.Allows(MonotonicNs())) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrFormat("the guest changes tap '%s' too often", info_.name));
+absl::Status Tap::AllowChanges(int changes, TooSoon too_soon) {
+  while (const int64_t wait_ns = changes_.Ask(MonotonicNs(), changes)) {
+    if (too_soon == TooSoon::kRefuse) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("the guest changes tap '%s' too often", info_.name));
+    }
+    absl::SleepFor(absl::Nanoseconds(wait_ns));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Tap::SetOffloads(uint32_t offloads) {
   if (offloads == offloads_) return absl::OkStatus();
-  RINGSIDE_RETURN_IF_ERROR(AllowChange());
+  RINGSIDE_RETURN_IF_ERROR(AllowChanges(1, TooSoon::kWait));
   if (ioctl(channels_.front()->receive_fd(), TUNSETOFFLOAD, uint64_t{offloads}) != 0) {
     return NotChanged(errno, absl::StrFormat("tap '%s' does not change its offloads", info_.name));
   }
@@ -277,9 +284,9 @@ absl::Status Tap::SetOffloads(uint32_t offloads) {
   return absl::OkStatus();
 }
 
-absl::Status Tap::SetPairs(uint16_t pairs) {
+absl::Status Tap::SetPairs(uint16_t pairs, TooSoon too_soon) {
   if (pairs == attached_) return absl::OkStatus();
-  RINGSIDE_RETURN_IF_ERROR(AllowChange());
+  RINGSIDE_RETURN_IF_ERROR(AllowChanges(std::abs(pairs - attached_), too_soon));
   while (attached_ != pairs) {
     const bool attaches = attached_ < pairs;
     const uint16_t pair = attaches ? attached_ : static_cast<uint16_t>(attached_ - 1);

@@ -48,14 +48,14 @@ class Tap final : public HostNetwork {
   }
   std::optional<NetCounts> counts() const override;
   absl::Status SetOffloads(uint32_t offloads) override;
-  absl::Status SetPairs(uint16_t pairs) override;
+  absl::Status SetPairs(uint16_t pairs, TooSoon too_soon) override;
   void SetCarrier(bool up) override;
 
  private:
   Tap() = default;
   absl::Status Add(UniqueFd fd);
   absl::Status SetUp();
-  absl::Status AllowChange();
+  absl::Status AllowChanges(int changes, TooSoon too_soon);
   absl::Status NotChanged(int error, const std::string& what) const;
 
   Info info_;

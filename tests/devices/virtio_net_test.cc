@@ -278,10 +278,13 @@ TEST_P(VirtioNetTest, PairsAreUsedWhenTheDriverSaysSo) {
   Make(3);
   Start(kMerge | kControl | kMultiQueue);
   EXPECT_EQ(network_->last_pairs, 1);
+  EXPECT_EQ(network_->last_too_soon, HostNetwork::TooSoon::kWait) << "nobody would try it again";
   for (uint16_t pair = 0; pair < 3; ++pair) GiveBuffers(rx(pair), 4);
   LetTurn(*threads_[0]);
   EXPECT_EQ(Command(6, {4, 0, 2, 0}), 0);
   EXPECT_EQ(network_->last_pairs, 2);
+  EXPECT_EQ(network_->last_too_soon, HostNetwork::TooSoon::kRefuse)
+      << "disks of the same I/O thread do not wait for it";
   for (uint16_t pair = 0; pair < 2; ++pair) {
     ASSERT_TRUE(network_->Send(WithHeader(FrameOf(pair, 60)), pair));
     const auto got = NextReceived(rx(pair));

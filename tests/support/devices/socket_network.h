@@ -65,8 +65,9 @@ class SocketNetwork final : public HostNetwork {
     last_offloads = offloads;
     return refuses;
   }
-  absl::Status SetPairs(uint16_t pairs) override {
+  absl::Status SetPairs(uint16_t pairs, TooSoon too_soon) override {
     last_pairs = pairs;
+    last_too_soon = too_soon;
     return absl::OkStatus();
   }
 
@@ -97,6 +98,7 @@ class SocketNetwork final : public HostNetwork {
   Info info_;
   std::atomic<uint32_t> last_offloads{~0U};
   std::atomic<uint16_t> last_pairs{0};
+  std::atomic<TooSoon> last_too_soon{TooSoon::kRefuse};
   absl::Status refuses;
 
  private:

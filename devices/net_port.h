@@ -26,8 +26,8 @@ class NetOwner {
 
 struct NetPort {
   // As negotiated: these stay while the device is active.
-  bool merges = false;            // a frame may take several receive buffers
-  bool leaves_checksums = false;  // the guest computes what is left to it
+  bool merges = false;    // a frame may take several receive buffers
+  uint32_t offloads = 0;  // NetOffload: what frames may leave to the guest
   // Frames are carried, and not dropped.
   const std::atomic<bool>& link_up;
   DiskThrottle& throttle;

@@ -265,12 +265,19 @@ void NetReceiveQueue::Expect(uint64_t size) {
   }
   CopyFromBuffers(in_buffers);
   kept_.size = size;  // DeliverKept is next
+  kept_.offloads = port_.offloads;
   return false;
+}
+
+// Whether the driver may still have it: one before this may have left more to the guest, and the
+// link may have gone down meanwhile.
+bool NetReceiveQueue::WantsKept() const {
+  return (kept_.offloads & ~port_.offloads) == 0 && port_.link_up.load(std::memory_order_relaxed);
 }
 
 // How many bytes it had, whether it was delivered or dropped; 0: it is still kept.
 [[gnu::noinline]] uint64_t NetReceiveQueue::DeliverKept() {
-  while (!MakeRoom(kept_.size) && !full_) {
+  while (WantsKept() && !MakeRoom(kept_.size) && !full_) {
     if (queue().error() == nullptr && !IsHungry()) continue;
     // Of one that has come from another thread, too.
     if (!keep_timer_.armed()) io_thread().Arm(keep_timer_, MonotonicNs() + kKeepNs);
@@ -278,7 +285,7 @@ void NetReceiveQueue::Expect(uint64_t size) {
   }
   io_thread().Disarm(keep_timer_);
   const uint64_t size = std::exchange(kept_.size, 0);
-  if (room_ < size) {
+  if (room_ < size || !WantsKept()) {
     // The buffers are in too many pieces, or it was kept for a driver before, with merged buffers.
     parts().stats.errors.Add();
   } else {
@@ -302,7 +309,7 @@ void NetReceiveQueue::DropKept(int64_t /*now_ns*/) {
 void NetReceiveQueue::Deliver(uint64_t size) {
   uint16_t count = 0;
   for (uint64_t room = 0; room < size; ++count) room += buffers_[first_ + count].size;
-  if (!port_.leaves_checksums) FillIn(0, kPlainHeader);
+  if ((port_.offloads & kNetChecksum) == 0) FillIn(0, kPlainHeader);
   const std::array<std::byte, 2> num_buffers = {static_cast<std::byte>(count & 0xff),
                                                 static_cast<std::byte>(count >> 8)};
   FillIn(kNumBuffersOffset, num_buffers);

@@ -81,6 +81,7 @@ class NetReceiveQueue final : public QueueWorker {
   bool MakeRoom(uint64_t size);
   bool AddBuffer();
   bool IsHungry();
+  bool WantsKept() const;
   uint64_t DeliverKept();
   bool Keep(uint64_t size, uint64_t in_buffers);
   void Deliver(uint64_t size);

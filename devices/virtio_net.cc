@@ -314,10 +314,10 @@ void VirtioNet::RestoreState(std::span<const uint8_t> bytes) {
 void VirtioNet::Activated(uint64_t features) {
   features_ = features;
   port_.merges = (features & kMergeBuffers) != 0;
-  port_.leaves_checksums = (features & kGuestCsum) != 0;
+  port_.offloads = OffloadsOf(features) & network_.info().offloads;
   const uint16_t next = std::exchange(next_pairs_, uint16_t{1});
   // A driver has nobody to ask again, so it waits in its vCPU if it comes too soon after others.
-  absl::Status status = network_.SetOffloads(OffloadsOf(features) & network_.info().offloads);
+  absl::Status status = network_.SetOffloads(port_.offloads);
   if (status.ok()) {
     status =
         SetPairs((features & kMultiQueue) != 0 ? next : uint16_t{1}, HostNetwork::TooSoon::kWait);

@@ -64,6 +64,7 @@ class FrameChannel {
     const std::unique_ptr<std::byte[]> bytes =
         std::make_unique_for_overwrite<std::byte[]>(kMaxFrame);
     size_t size = 0;  // of a whole frame that was received and is to be delivered; 0: there is none
+    uint32_t offloads = 0;  // NetOffload: what it may leave to the guest
   };
   Kept& kept() { return kept_; }
 

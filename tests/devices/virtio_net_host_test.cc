@@ -164,6 +164,46 @@ TEST_P(VirtioNetTest, ADeviceThatCannotBeSetUpNeedsAReset) {
   EXPECT_TRUE(network_->Receive().has_value());
 }
 
+// What a driver has left behind.
+TEST_P(VirtioNetTest, AKeptFrameIsNotForADriverThatHasAgreedToLess) {
+  Make();
+  network_->info_.offloads = kNetChecksum;
+  for (const uint64_t next : {kMerge | kGuestCsum, kMerge | kControl}) {
+    Start(kMerge | kGuestCsum);
+    GiveBuffers(rx(), 1, 1536);
+    ASSERT_TRUE(network_->Send(WithHeader(FrameOf(1, 5000), 1)));
+    ASSERT_TRUE(SpinUntil([&] { return !network_->HasUnread(); }));
+    Reset();
+    ASSERT_TRUE(network_->Send(WithHeader(FrameOf(2, 5000))));
+    Start(next);
+    GiveBuffers(rx(), 20, 1536);
+    const auto got = NextReceived(rx());
+    ASSERT_TRUE(got.has_value());
+    const bool agrees = (next & kGuestCsum) != 0;
+    EXPECT_EQ(Body(*got), FrameOf(agrees ? 1 : 2, 5000));
+    if (agrees) {
+      EXPECT_TRUE(NextReceived(rx()).has_value());
+    }
+    Reset();
+  }
+  EXPECT_EQ(device_->stats(0).errors.Get(), 1u);
+}
+
+TEST_P(VirtioNetTest, AKeptFrameDoesNotPassAPulledLink) {
+  Start();
+  GiveBuffers(rx(), 1, 1536);
+  ASSERT_TRUE(network_->Send(WithHeader(FrameOf(1, 5000))));
+  ASSERT_TRUE(SpinUntil([&] { return !network_->HasUnread(); }));
+  device_->SetLink(false);
+  GiveBuffers(rx(), 20, 1536);
+  ASSERT_TRUE(SpinUntil([&] { return device_->stats(0).errors.Get() == 1; }));
+  device_->SetLink(true);
+  ASSERT_TRUE(network_->Send(WithHeader(FrameOf(2, 5000))));
+  const auto got = NextReceived(rx());
+  ASSERT_TRUE(got.has_value());
+  EXPECT_EQ(Body(*got), FrameOf(2, 5000));
+}
+
 // Limits.
 
 TEST_P(VirtioNetTest, EachDirectionHasItsLimit) {

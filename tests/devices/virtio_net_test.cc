@@ -90,6 +90,8 @@ TEST_P(VirtioNetTest, WithoutMergedBuffersWhatDoesNotFitIsDropped) {
 }
 
 TEST_P(VirtioNetTest, WhatTheHostLeavesToTheGuestIsInTheHeader) {
+  Make();
+  network_->info_.offloads = kNetChecksum;
   Start(kMerge | kGuestCsum);
   GiveBuffers(rx(), 1);
   ASSERT_TRUE(network_->Send(WithHeader(FrameOf(1, 100), 1)));

@@ -5,6 +5,9 @@
 namespace ringside {
 namespace {
 
+// Reads that fail, and not for want of a frame, in one call of Receive.
+constexpr int kMaxFailures = 16;
+
 // Of a tap whose interface was removed.
 bool IsGone(int error) {
   return error == EBADFD || error == EBADF || error == ENODEV || error == ENXIO;
@@ -23,13 +26,17 @@ FrameChannel::Sent FrameFile::Send(std::span<const iovec> frame) {
 }
 
 ssize_t FrameFile::Receive(std::span<const iovec> room) {
-  while (true) {
+  for (int failures = 0; failures < kMaxFailures;) {
     const ssize_t size = readv(fd_.get(), room.data(), static_cast<int>(room.size()));
     if (size > 0) return size;
     if (size == 0 || IsGone(errno)) return kGone;
-    // EAGAIN most often. Whatever else it is, the descriptor tells of the next frame.
-    if (errno != EINTR) return kNothing;
+    if (errno == EAGAIN) return kNothing;
+    // Any other error (EFAULT, ENOMEM, EIO) is that of one frame. The descriptor has told of those
+    // behind it and does so no more.
+    if (errno != EINTR) ++failures;
   }
+  // An error that stays: the descriptor tells when there is another frame.
+  return kNothing;
 }
 
 }  // namespace ringside

@@ -7,6 +7,7 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <sys/un.h>
 
 #include "base/status.h"
@@ -16,6 +17,7 @@ namespace {
 
 constexpr size_t kLengthSize = 4;
 constexpr size_t kBuffer = 128 << 10;
+constexpr timeval kPatience = {.tv_sec = 1, .tv_usec = 0};
 
 uint32_t LengthAt(const std::byte* wire) {
   uint32_t length;
@@ -182,11 +184,18 @@ absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::Connect(const std:
   path.copy(address.sun_path, path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoError(errno, "cannot make a socket", "raise 'ulimit -n'");
+  // Who listens and takes nobody would hold up the caller without end. Frames are sent without
+  // waiting, whatever this says.
+  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    const std::string what = absl::StrFormat("cannot connect to the network's socket '%s'", path);
+    if (errno == EAGAIN) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "%s: who listens there takes no connection; start another passt, as each has one guest",
+          what));
+    }
     return absl::FailedPreconditionError(
-        ErrnoError(errno, absl::StrFormat("cannot connect to the network's socket '%s'", path),
-                   "start 'passt --socket' with this path first")
-            .message());
+        ErrnoError(errno, what, "start 'passt --socket' with this path first").message());
   }
   return On(std::move(fd), path);
 }

@@ -3,8 +3,12 @@
 #include "net/stream_network.h"
 
 #include <gmock/gmock.h>
+#include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
+#include "net/frame_file.h"
+#include "tests/support/directories.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/wait.h"
 
@@ -12,6 +16,7 @@ namespace ringside {
 namespace {
 
 using Bytes = std::vector<uint8_t>;
+using ::testing::HasSubstr;
 using testing::WaitForFd;
 using enum FrameChannel::Sent;
 
@@ -147,6 +152,53 @@ TEST_F(StreamNetworkTest, APeerThatGoesIsSeenWithoutASignal) {
   EXPECT_GT(Receive(got), 0) << "what it has said before";
   EXPECT_EQ(Receive(got), FrameChannel::kGone);
   EXPECT_EQ(Send(Bytes(60)), kGone);
+}
+
+TEST_F(StreamNetworkTest, WhoListensAndTakesNobodyIsNotWaitedForWithoutEnd) {
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  const testing::TempDirectory directory;
+  const std::string path = directory / "socket";
+  path.copy(address.sun_path, sizeof address.sun_path - 1);
+  const UniqueFd listener(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(bind(listener.get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(listen(listener.get(), 0), 0);
+  std::vector<std::unique_ptr<StreamNetwork>> connected;
+  absl::Status status;
+  while (status.ok() && connected.size() < 10) {
+    auto network = StreamNetwork::Connect(path);
+    status = network.status();
+    if (network.ok()) connected.push_back(*std::move(network));
+  }
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_THAT(std::string(Message(status)), HasSubstr("takes no connection"));
+}
+
+// An error of one frame does not hide those behind it, which nobody tells of again.
+TEST(FrameFileTest, AnErrorIsThatOfOneFrame) {
+  const auto socket_on = [](sockaddr_in& address) {
+    UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    socklen_t size = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    if (bind(fd.get(), any, size) != 0 || getsockname(fd.get(), any, &size) != 0) abort();
+    return fd;
+  };
+  const auto connect_to = [](const UniqueFd& fd, const sockaddr_in& address) {
+    return connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  };
+  sockaddr_in here = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}}, there = here;
+  UniqueFd own = socket_on(here);
+  socket_on(there);  // and closed at once: what is sent there comes back as an error
+  ASSERT_TRUE(connect_to(own, there));
+  ASSERT_EQ(write(own.get(), "x", 1), 1);
+  const UniqueFd peer = socket_on(there);
+  ASSERT_TRUE(connect_to(peer, here));
+  ASSERT_EQ(write(peer.get(), "frame", 5), 5);
+  UniqueFd sender(dup(own.get()));
+  FrameFile file(std::move(own), std::move(sender));
+  std::array<char, 100> bytes;
+  const iovec room = {bytes.data(), bytes.size()};
+  EXPECT_EQ(file.Receive(std::span(&room, 1)), 5);
+  EXPECT_EQ(file.Receive(std::span(&room, 1)), FrameChannel::kNothing);
 }
 
 TEST_F(StreamNetworkTest, WhatIsNoSuchSocketIsRefused) {

@@ -45,7 +45,9 @@ void VhostQueue::Resume() {
     return IsTapGone() ? port_.owner.NetworkGone(parts().events)
                        : parts().events.NeedsReset(Message(status));
   }
-  if (kernel_.ring == VhostNet::kReceive) io_thread().Arm(changes_);
+  if (kernel_.ring == VhostNet::kReceive && kernel_.vhost.changes_fd() >= 0) {
+    io_thread().Arm(changes_);
+  }
 }
 
 void VhostQueue::End() {

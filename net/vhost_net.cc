@@ -43,13 +43,19 @@ absl::Status NotDone(const char* what) {
       ErrnoError(errno, absl::StrFormat("vhost-net does not take %s", what), kInstead).message());
 }
 
-// rtnetlink(7).
+// A sandbox that knows no AF_NETLINK: frames are carried all the same.
+bool IsForbidden(int error) {
+  return error == EPERM || error == EACCES || error == EAFNOSUPPORT || error == EPROTONOSUPPORT;
+}
+
+// rtnetlink(7). Not valid where it is forbidden.
 absl::StatusOr<UniqueFd> HearChanges() {
   UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
   sockaddr_nl links = {};
   links.nl_family = AF_NETLINK;
   links.nl_groups = RTMGRP_LINK;
   if (!fd.valid() || bind(fd.get(), reinterpret_cast<sockaddr*>(&links), sizeof links) != 0) {
+    if (IsForbidden(errno)) return UniqueFd();
     return ErrnoError(errno, "cannot hear of changes to the host's interfaces", kInstead);
   }
   return fd;

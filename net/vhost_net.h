@@ -55,7 +55,8 @@ class VhostNet {
   // Whether that was so since Start, or since the last call.
   bool TakeBroken(Ring ring) { return rings_[ring].broken.Clear() != 0; }
   // Readable when interfaces of this process's network name space have changed: the kernel that
-  // carries the frames of a tap tells nobody that it is gone.
+  // carries the frames of a tap tells nobody that it is gone. -1 where AF_NETLINK is forbidden: the
+  // next driver finds out.
   int changes_fd() const { return changes_.get(); }
   // Until it is no longer readable.
   void TakeChanges();

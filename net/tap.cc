@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/host_files.h"
 #include "base/status.h"
+#include "net/tap_claim.h"
 
 namespace ringside {
 namespace {
@@ -136,21 +137,27 @@ absl::StatusOr<std::string> CheckQueue(int number, const UniqueFd& fd) {
         "open it with all three",
         number, request.ifr_name);
   }
+  return std::string(request.ifr_name);
+}
+
+// Of a tap that is claimed: its queues may be somebody else's before.
+absl::Status PrepareQueue(int number, int fd) {
+  ifreq request = {};
   // A guest before may have left it so.
-  if ((request.ifr_flags & IFF_DETACH_QUEUE) != 0) {
+  if (ioctl(fd, TUNGETIFF, &request) == 0 && (request.ifr_flags & IFF_DETACH_QUEUE) != 0) {
     ifreq attach = {};
     attach.ifr_flags = IFF_ATTACH_QUEUE;
-    if (ioctl(fd.get(), TUNSETQUEUE, &attach) != 0) {
+    if (ioctl(fd, TUNSETQUEUE, &attach) != 0) {
       return ErrnoError(errno, absl::StrFormat("descriptor %d is a queue of '%s' that cannot be "
                                                "attached",
                                                number, request.ifr_name));
     }
   }
-  const int flags = fcntl(fd.get(), F_GETFL);
-  if (flags < 0 || fcntl(fd.get(), F_SETFL, flags | O_NONBLOCK) != 0) {
+  const int flags = fcntl(fd, F_GETFL);
+  if (flags < 0 || fcntl(fd, F_SETFL, flags | O_NONBLOCK) != 0) {
     return ErrnoError(errno, absl::StrFormat("descriptor %d stays one that blocks", number));
   }
-  return std::string(request.ifr_name);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -172,6 +179,8 @@ absl::StatusOr<std::unique_ptr<Tap>> Tap::ByName(const std::string& name, uint16
     RINGSIDE_RETURN_IF_ERROR(tap->Add(std::move(fd)));
   }
   tap->info_.name = request.ifr_name;
+  RINGSIDE_ASSIGN_OR_RETURN(tap->claim_,
+                            ClaimTap(tap->channels_.front()->receive_fd(), tap->info_.name));
   if (!exists) RINGSIDE_RETURN_IF_ERROR(SetUpInterface(request, mtu));
   RINGSIDE_RETURN_IF_ERROR(tap->SetUp());
   return tap;
@@ -194,6 +203,11 @@ absl::StatusOr<std::unique_ptr<Tap>> Tap::ByDescriptors(std::span<const int> fds
     }
     tap->info_.name = std::move(name);
     RINGSIDE_RETURN_IF_ERROR(tap->Add(std::move(fd)));
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(tap->claim_,
+                            ClaimTap(tap->channels_.front()->receive_fd(), tap->info_.name));
+  for (size_t i = 0; i < fds.size(); ++i) {
+    RINGSIDE_RETURN_IF_ERROR(PrepareQueue(fds[i], tap->channels_[i]->receive_fd()));
   }
   RINGSIDE_RETURN_IF_ERROR(tap->SetUp());
   return tap;
@@ -237,29 +251,29 @@ absl::Status Tap::UseVhost() {
                               VhostNet::Open(channel->receive_fd()));
     vhosts_.push_back(std::move(vhost));
   }
-  counts_at_first_ = CountsOf(info_.name);
+  const MutexLock lock(counts_mutex_);
+  counts_.Begin(CountsOf(info_.name));
   return absl::OkStatus();
 }
 
-// Those of an interface that is gone stay what they were.
+// A queue of an interface that was removed is none of any.
+bool Tap::IsThere() const {
+  ifreq request = {};
+  return ioctl(channels_.front()->receive_fd(), TUNGETIFF, &request) == 0;
+}
+
+// Those of an interface that is gone stay what they were, whoever has its name now.
 std::optional<NetCounts> Tap::counts() const {
   if (vhosts_.empty()) return std::nullopt;
   const NetCounts now = CountsOf(info_.name);
+  const bool is_ours = IsThere();  // after the look: it was, then, all the time
   const MutexLock lock(counts_mutex_);
-  for (uint64_t NetCounts::* const count : {&NetCounts::frames_in, &NetCounts::bytes_in,
-                                            &NetCounts::frames_out, &NetCounts::bytes_out}) {
-    const uint64_t first = counts_at_first_.*count;
-    if (now.*count > first) counts_.*count = std::max(counts_.*count, now.*count - first);
-  }
-  return counts_;
+  if (is_ours) counts_.See(now);
+  return counts_.since();
 }
 
-// A queue of an interface that was removed is none of any.
 absl::Status Tap::NotChanged(int error, const std::string& what) const {
-  ifreq request = {};
-  if (ioctl(channels_.front()->receive_fd(), TUNGETIFF, &request) != 0) {
-    return absl::UnavailableError(absl::StrFormat("tap '%s' is gone", info_.name));
-  }
+  if (!IsThere()) return absl::UnavailableError(absl::StrFormat("tap '%s' is gone", info_.name));
   return ErrnoError(error, what);
 }
 

@@ -3,8 +3,9 @@
 // long as this lives; or by descriptors that somebody else has opened, one for each queue pair.
 //
 // Errors say in one line what is wrong and what to do: InvalidArgument for a name or a descriptor
-// that cannot be a tap's, PermissionDenied, FailedPrecondition where another process has it or the
-// host has no taps.
+// that cannot be a tap's, PermissionDenied, FailedPrecondition where another process or another
+// network of this one has it, or the host has no taps. Another process that has other queues of a
+// tap with several is not seen.
 // Threads and ownership: as HostNetwork.
 // Spec: Linux, Documentation/networking/tuntap.rst and include/uapi/linux/if_tun.h.
 #pragma once
@@ -20,6 +21,7 @@
 #include "base/sync.h"
 #include "net/change_limit.h"
 #include "net/frame_file.h"
+#include "net/running_counts.h"
 #include "net/vhost_net.h"
 
 namespace ringside {
@@ -56,14 +58,15 @@ class Tap final : public HostNetwork {
   absl::Status Add(UniqueFd fd);
   absl::Status SetUp();
   absl::Status AllowChanges(int changes, TooSoon too_soon);
+  bool IsThere() const;
   absl::Status NotChanged(int error, const std::string& what) const;
 
   Info info_;
   std::vector<std::unique_ptr<FrameFile>> channels_;
   std::vector<std::unique_ptr<VhostNet>> vhosts_;  // of the channels, or none
-  NetCounts counts_at_first_;
   mutable Mutex counts_mutex_;
-  mutable NetCounts counts_ ABSL_GUARDED_BY(counts_mutex_);  // since then, as last seen
+  mutable RunningCounts counts_ ABSL_GUARDED_BY(counts_mutex_);
+  UniqueFd claim_;  // while it is open no other network of this process has the tap
   uint32_t offloads_ = 0;
   uint16_t attached_ = 0;  // the first so many channels
   ChangeLimit changes_;

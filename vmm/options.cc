@@ -1,5 +1,6 @@
 #include "vmm/options.h"
 
+#include <map>
 #include <set>
 
 #include "base/nearest.h"
@@ -35,6 +36,27 @@ absl::Status CheckIds(const MachineConfig& config) {
   }
   for (size_t i = 0; i < config.assigned.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckId(ids, AssignedId(config.assigned[i], i)));
+  }
+  return absl::OkStatus();
+}
+
+// Two networks would take each other's frames.
+absl::Status CheckTaps(const std::vector<NetConfig>& networks) {
+  std::map<std::string, std::string> users;  // ids, by what each network uses
+  for (size_t i = 0; i < networks.size(); ++i) {
+    const std::string id = NetworkId(networks[i], i);
+    std::vector<std::string> uses;
+    // Of a pattern, such as vm%d, the kernel makes another tap each time.
+    if (networks[i].tap.find('%') == std::string::npos && !networks[i].tap.empty()) {
+      uses.push_back(absl::StrFormat("tap '%s'", networks[i].tap));
+    }
+    for (const int fd : networks[i].fds) uses.push_back(absl::StrFormat("descriptor %d", fd));
+    for (const std::string& use : uses) {
+      const auto [user, is_new] = users.emplace(use, id);
+      if (is_new) continue;
+      return BadInput("networks '%s' and '%s' have %s both: give each a tap of its own",
+                      user->second, id, use);
+    }
   }
   return absl::OkStatus();
 }
@@ -143,6 +165,7 @@ absl::Status CheckOptions(const MachineConfig& config) {
         CheckObject(ThrottleGroupOptions(), Item("throttle-groups", i), config.throttle_groups[i]));
   }
   RINGSIDE_RETURN_IF_ERROR(CheckThrottles(config));
+  RINGSIDE_RETURN_IF_ERROR(CheckTaps(config.networks));
   return CheckIds(config);
 }
 

@@ -12,6 +12,7 @@
 #include <sys/syscall.h>
 #include <thread>
 
+#include "net/running_counts.h"
 #include "tests/support/net/own_network.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/wait.h"
@@ -156,6 +157,48 @@ TEST_F(TapTest, AGuestChangesItOnlySoOften) {
   // The next driver is not to pay for that with its network.
   EXPECT_TRUE((*tap)->SetOffloads(kNetChecksum).ok());
   EXPECT_TRUE((*tap)->SetPairs(kPairs, HostNetwork::TooSoon::kWait).ok());
+}
+
+TEST_F(TapTest, TwoNetworksOfOneProcessDoNotShareOne) {
+  constexpr int kFlags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR | IFF_MULTI_QUEUE;
+  const UniqueFd maker = OpenTun("rs0", kFlags);
+  const int number = maker.get();
+  const UniqueFd copy(dup(number));
+  const std::array<int, 1> given = {number}, duplicate = {copy.get()};
+  const auto is_refused = [](const absl::Status& status) {
+    return absl::IsFailedPrecondition(status) &&
+           std::string(Message(status)).find("'rs0' is another network's") != std::string::npos;
+  };
+  {
+    const auto first = Tap::ByDescriptors(given);
+    ASSERT_TRUE(first.ok()) << first.status();
+    EXPECT_TRUE(is_refused(Tap::ByDescriptors(given).status()));
+    EXPECT_TRUE(is_refused(Tap::ByDescriptors(duplicate).status()));
+    EXPECT_TRUE(is_refused(Tap::ByName("rs0", 2, 0).status()));
+    EXPECT_TRUE(Tap::ByName("rs1", 2, 0).ok());
+  }
+  const auto by_name = Tap::ByName("rs0", 2, 0);
+  ASSERT_TRUE(by_name.ok()) << by_name.status();
+  EXPECT_TRUE(is_refused(Tap::ByDescriptors(given).status()));
+}
+
+TEST(RunningCountsTest, NeverGoBackAndNeverWrap) {
+  RunningCounts counts;
+  counts.Begin({.frames_in = 10, .bytes_in = 1000, .frames_out = 5, .bytes_out = 500});
+  const auto see = [&](uint64_t frames) {
+    counts.See({.frames_in = frames,
+                .bytes_in = 100 * frames,
+                .frames_out = frames,
+                .bytes_out = 100 * frames});
+    return counts.since();
+  };
+  EXPECT_EQ(see(7).frames_in, 0u) << "fewer than at first";
+  EXPECT_EQ(counts.since().frames_out, 2u);
+  EXPECT_EQ(see(30).frames_in, 20u);
+  EXPECT_EQ(counts.since().bytes_in, 2000u);
+  EXPECT_EQ(see(0).frames_in, 20u) << "it is gone";
+  EXPECT_EQ(see(12).bytes_out, 2500u) << "it was made anew";
+  EXPECT_EQ(see(31).frames_out, 26u);
 }
 
 TEST(ChangeLimitTest, ABurstAndThenSoManyPerSecond) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/status.h"
+#include "tests/support/status_matchers.h"
 #include "vmm/options.h"
 
 namespace ringside {
@@ -68,6 +69,24 @@ TEST(NetOptionTest, HasAShortForm) {
   EXPECT_TRUE(Net("user").user);
   EXPECT_EQ(Net("user,tcp=2222:22,,80,bps-read=1M").tcp_ports, "2222:22,80");
   EXPECT_EQ(Net("user,socket=/run/passt.sock").socket, "/run/passt.sock");
+}
+
+TEST(NetOptionTest, TwoNetworksDoNotShareATap) {
+  const auto check = [](const NetConfig& first, const NetConfig& second) {
+    MachineConfig config;
+    config.kernel = "k";
+    config.networks = {first, second};
+    return CheckOptions(config);
+  };
+  EXPECT_THAT(check({.tap = "vm0"}, {.tap = "vm0", .queues = 2}),
+              IsBadInput("'net0' and 'net1'", "tap 'vm0'"));
+  EXPECT_THAT(check({.fds = {3, 4}, .id = "lan"}, {.fds = {5, 4}}),
+              IsBadInput("'lan' and 'net1'", "descriptor 4"));
+  for (const absl::Status& status :
+       {check({.tap = "vm0"}, {.tap = "vm1"}), check({.fds = {3}}, {.fds = {4}}),
+        check({.tap = "vm%d"}, {.tap = "vm%d"}), check({.user = true}, {.user = true})}) {
+    EXPECT_TRUE(status.ok()) << status;
+  }
 }
 
 TEST(NetOptionTest, SaysWhatDoesNotGoTogether) {

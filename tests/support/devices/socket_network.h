@@ -16,6 +16,7 @@
 
 #include "devices/virtio_net.h"
 #include "net/frame_file.h"
+#include "net/vhost_net.h"
 #include "tests/support/wait.h"
 
 namespace ringside::testing {
@@ -95,7 +96,10 @@ class SocketNetwork final : public HostNetwork {
   }
   void Close(uint16_t pair = 0) { peers_[pair] = UniqueFd(); }
 
+  VhostNet* vhost(uint16_t /*pair*/) override { return vhost_.get(); }
+
   Info info_;
+  std::unique_ptr<VhostNet> vhost_;  // null: I/O threads carry the frames
   std::atomic<uint32_t> last_offloads{~0U};
   std::atomic<uint16_t> last_pairs{0};
   std::atomic<TooSoon> last_too_soon{TooSoon::kRefuse};

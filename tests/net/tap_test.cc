@@ -49,6 +49,18 @@ class TapTest : public ::testing::Test {
     frame[13] = 0xb5;
     return frame;
   }
+  // A datagram of one of 256 flows. What is no protocol that the host knows is one flow to it.
+  static std::vector<uint8_t> FlowFrame(uint8_t flow) {
+    std::vector<uint8_t> frame(64);
+    const std::array<uint8_t, 26> headers = {0x08, 0x00,  // IPv4
+                                             0x45, 0,    0, 50, 0,  0, 0, 0,
+                                             64,   17,   0, 0,                // 50 bytes of UDP
+                                             10,   0,    0, 1,  10, 0, 0, 2,  // from, to
+                                             0x40, flow, 0, 9};               // their ports
+    std::ranges::copy(headers, frame.begin() + 12);
+    frame[39] = 30;  // of the datagram
+    return frame;
+  }
   static FrameChannel::Sent Send(FrameChannel& channel, std::vector<uint8_t> frame) {
     std::array<uint8_t, kNetHeaderSize> header = {};
     const std::array<iovec, 2> parts = {
@@ -123,8 +135,7 @@ TEST_F(TapTest, ItsQueuesAreAttachedAndDetached) {
     std::vector<uint8_t> got;
     size_t frames = 0;
     for (uint8_t i = 0; i < 200; ++i) {
-      // Flows are told apart by their addresses.
-      std::vector<uint8_t> frame = Frame(i);
+      const std::vector<uint8_t> frame = FlowFrame(i);
       EXPECT_EQ(write(sniffer.get(), frame.data(), frame.size()), 64);
     }
     while (Receive((*tap)->channel(0), got) > 0) {

@@ -94,8 +94,8 @@ start_until() {
 read_times() {
     all_ns=0 vcpu_ns=0 io_ns=0
     for comm in /proc/$pid/task/*/comm $(grep -lsx "vhost-$pid" /proc/[0-9]*/comm); do
-        read -r name <"$comm"
-        read -r ns _ <"${comm%comm}schedstat"
+        # One that has just ended is none of those that run.
+        { read -r name <"$comm" && read -r ns _ <"${comm%comm}schedstat"; } 2>/dev/null || continue
         all_ns=$((all_ns + ns))
         case $name in
             vcpu-* | "CPU "*/KVM) vcpu_ns=$((vcpu_ns + ns)) ;;

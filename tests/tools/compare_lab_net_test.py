@@ -87,6 +87,10 @@ class CompareLabNetTest(unittest.TestCase):
     def test_what_cannot_be_is_a_failure(self):
         for name, text, reason in (("out-1.json", json.dumps(tcp(0)), "nothing was carried"),
                                    ("out-1.end", "200001000 50000500 5 107", "cannot be"),
+                                   ("out-1.json", "{}", "no figures: KeyError"),
+                                   ("out-1.end", "none", "no figures: ValueError"),
+                                   # What the server has seen, not what the client has sent.
+                                   ("udp-in-1.json", json.dumps(udp(10, 0, 0)), "server_output_json"),
                                    ("facts", "pairs=1", "another number of queue pairs"),
                                    ("failed", "it hung", "it hung")):
             before = dict(self.files)

@@ -151,8 +151,9 @@ def read(archive, options, machines, others):
                 try:
                     files = GuestFiles(archive, f"./{number}/{place}")
                     samples += _samples(files.text, options, machine, pairs, number, noisy)
-                except MeasureError as error:
-                    failures.append(f"{machine.contestant.name}, round {number}, {pairs} pairs: {error}")
+                except (MeasureError, KeyError, ValueError) as error:
+                    reason = str(error) if isinstance(error, MeasureError) else f"no figures: {error!r}"
+                    failures.append(f"{machine.contestant.name}, round {number}, {pairs} pairs: {reason}")
     if not samples:
         raise MeasureError(failures[0])
     settings = {"lab_net": True,
@@ -181,7 +182,7 @@ def measured(load, connections, said, begin, end):
     ended = said["end"]
     if load.is_udp:
         # Who receives counts what is lost and what comes in another order, but a server no bytes.
-        received = said.get("server_output_json", said)["end"]
+        received = (said if "--reverse" in load.options else said["server_output_json"])["end"]
         total, stream = received["sum"], received["streams"][0]["udp"]
         carried = (total["packets"] - total["lost_packets"]) * _UDP_BYTES
     else:

@@ -13,6 +13,7 @@ echo "Hello from Linux $(uname -r) under Ringside: $(nproc) CPUs," \
     "root on $(awk '$2 == "/" {print $1}' /proc/mounts)"
 echo "Its disk: $verified, $reads random reads of 4 KiB a second"
 if [ -e /sys/class/net/eth0 ]; then
-    echo "Its network: $(ip -4 -o addr show eth0 | awk '{print $4}')" \
-        "by way of $(ip route | awk '$1 == "default" {print $3}'), both by DHCP"
+    address=$(ip -4 -o addr show eth0 | awk '{print $4}')
+    router=$(ip route | awk '$1 == "default" {print $3}')
+    echo "Its network: ${address:-no address} by way of ${router:-nobody}, by DHCP"
 fi

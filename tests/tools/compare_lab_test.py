@@ -176,6 +176,25 @@ class Rounds(Lab):
         self.assertEqual([lab.turned("abc", number) for number in range(1, 5)],
                          ["abc", "bca", "cab", "abc"])
 
+    def test_one_that_is_lost_leaves_the_others(self):
+        def run_script(results, _guests, _progress):
+            if results.name == "round-1.tar":
+                raise MeasureError("it crashed")
+            (results.parent / "figures").write_text((results.parent / lab.GUESTS).read_text())
+            with tarfile.open(results, "w") as archive:
+                archive.add(results.parent / "figures", "2/figures")
+            return {(2, "a"): 0.5}
+
+        progress = mock.Mock()
+        with tempfile.TemporaryDirectory() as name, mock.patch("comparekit.lab.run_script", run_script):
+            directory = pathlib.Path(name)
+            others = lab.run_rounds(directory, 2, lambda _number, results: results, ["a\n", "b\n"],
+                                    progress)
+            with tarfile.open(directory / "results.tar") as archive:
+                self.assertEqual(archive.extractfile("2/figures").read(), b"b\na\n")
+        self.assertEqual(others, {(2, "a"): 0.5})
+        progress.note.assert_called_once_with("round 1 is lost: it crashed")
+
     def test_the_disk_that_is_measured_is_no_hole(self):
         with tempfile.TemporaryDirectory() as name:
             data = lab.write_data(pathlib.Path(name) / "data.img").read_bytes()

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "api/api_server.h"
 #include "api/machine_control.h"
-#include "http/unix_listener.h"
+#include "base/unix_listener.h"
 #include "ringside/log.h"
 
 namespace ringside {

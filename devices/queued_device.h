@@ -32,7 +32,7 @@ class QueuedDevice : public VirtioDevice, private QueueLife::Owner {
 
   // Has `to` serve the queue, in the middle of I/O, too; nothing is lost or done twice. What is in
   // flight is waited for, however long it takes. See QueueLife::MoveTo for `done`.
-  void MoveQueue(uint16_t queue, IoThread& to, QueueLife::MoveDone done);
+  virtual void MoveQueue(uint16_t queue, IoThread& to, QueueLife::MoveDone done);
   // Of a device that is not active and not moving: has `to` serve the queue once it is.
   void Place(uint16_t queue, IoThread& to) { queues_[queue]->Place(to); }
   IoThread& io_thread(uint16_t queue) const { return queues_[queue]->io_thread(); }

@@ -11,7 +11,7 @@
 #include "base/printable.h"
 #include "base/status.h"
 #include "http/http_writer.h"
-#include "http/unix_address.h"
+#include "base/unix_address.h"
 
 namespace ringside {
 namespace {

@@ -20,7 +20,7 @@
 #include "http/http_handler.h"
 #include "http/http_limits.h"
 #include "http/http_mailbox.h"
-#include "http/unix_listener.h"
+#include "base/unix_listener.h"
 #include "ringside/log.h"
 
 namespace ringside {

@@ -1,4 +1,4 @@
-#include "http/unix_address.h"
+#include "base/unix_address.h"
 
 #include <cerrno>
 #include <fcntl.h>

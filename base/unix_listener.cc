@@ -1,4 +1,4 @@
-#include "http/unix_listener.h"
+#include "base/unix_listener.h"
 
 #include <cerrno>
 #include <fcntl.h>

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
-#include "http/unix_address.h"
+#include "base/unix_address.h"
 
 namespace ringside {
 

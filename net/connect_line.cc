@@ -1,0 +1,26 @@
+#include "net/connect_line.h"
+
+#include <charconv>
+
+namespace ringside {
+
+ConnectLine ParseConnectLine(std::string_view bytes) {
+  constexpr std::string_view kCommand = "CONNECT ";
+  bytes = bytes.substr(0, ConnectLine::kMaxLength);
+  const std::string_view command = bytes.substr(0, kCommand.size());
+  // Wrong from its first wrong byte on: nobody has to wait for the rest.
+  if (command != kCommand.substr(0, command.size())) return {.state = ConnectLine::State::kWrong};
+  const size_t end = bytes.find('\n');
+  if (end == std::string_view::npos) {
+    return {.state = bytes.size() < ConnectLine::kMaxLength ? ConnectLine::State::kPartial
+                                                            : ConnectLine::State::kWrong};
+  }
+  ConnectLine line = {.state = ConnectLine::State::kWhole, .length = end + 1};
+  const char* const last = bytes.data() + end;
+  // Digits alone: from_chars takes no sign of an unsigned number, and no spaces.
+  const auto [stop, error] = std::from_chars(bytes.data() + kCommand.size(), last, line.port);
+  if (error != std::errc() || stop != last) line.state = ConnectLine::State::kWrong;
+  return line;
+}
+
+}  // namespace ringside

@@ -1,0 +1,333 @@
+// A virtio-vsock device on I/O threads, with the guest's side of its queues, and programs of the
+// host at its Unix sockets.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <utility>
+#include <vector>
+
+#include "devices/virtio_vsock.h"
+#include "tests/support/devices/fake_driver.h"
+#include "tests/support/devices/guest_memory.h"
+#include "tests/support/devices/recording_virtio_events.h"
+#include "tests/support/directories.h"
+#include "tests/support/poll/run_on.h"
+#include "tests/support/poll/waiters.h"
+#include "tests/support/recording_log.h"
+#include "tests/support/wait.h"
+
+namespace ringside::testing {
+
+// A socket of a program of the host. Reads and writes wait, for kWaitLimit at most.
+class HostSocket {
+ public:
+  explicit HostSocket(UniqueFd fd) : fd_(std::move(fd)) {}
+  static HostSocket ConnectTo(const std::string& path) {
+    HostSocket socket(UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+    const sockaddr_un address = AddressOf(path);
+    if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      std::abort();
+    }
+    return socket;
+  }
+  static HostSocket ListenAt(const std::string& path, int backlog = 1024) {
+    HostSocket socket(UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+    const sockaddr_un address = AddressOf(path);
+    if (bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
+        listen(socket.fd(), backlog) != 0) {
+      std::abort();
+    }
+    return socket;
+  }
+
+  int fd() const { return fd_.get(); }
+  HostSocket Accept() const {
+    if (!WaitForFd(fd(), POLLIN)) std::abort();
+    return HostSocket(UniqueFd(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC)));
+  }
+  bool Write(std::string_view text) const {
+    while (!text.empty()) {
+      if (!WaitForFd(fd(), POLLOUT)) return false;
+      const ssize_t size = send(fd(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (size <= 0) return false;
+      text.remove_prefix(static_cast<size_t>(size));
+    }
+    return true;
+  }
+  // Less if it ends before.
+  std::string Read(size_t wanted) const {
+    std::string text(wanted, 0);
+    size_t got = 0;
+    while (got < wanted && WaitForFd(fd(), POLLIN)) {
+      const ssize_t size = recv(fd(), &text[got], wanted - got, MSG_DONTWAIT);
+      if (size <= 0) break;
+      got += static_cast<size_t>(size);
+    }
+    text.resize(got);
+    return text;
+  }
+  std::string ReadLine() const {
+    std::string line;
+    while (line.empty() || line.back() != '\n') {
+      const std::string next = Read(1);
+      if (next.empty()) break;
+      line += next;
+    }
+    return line;
+  }
+  // The other side is done, or gone.
+  bool AtEnd() const {
+    char byte;
+    return WaitForFd(fd(), POLLIN) && recv(fd(), &byte, 1, MSG_DONTWAIT) <= 0;
+  }
+  void Close() { fd_ = UniqueFd(); }
+
+ private:
+  static sockaddr_un AddressOf(const std::string& path) {
+    sockaddr_un address = {.sun_family = AF_UNIX};
+    path.copy(address.sun_path, sizeof address.sun_path - 1);
+    return address;
+  }
+  UniqueFd fd_;
+};
+
+struct VsockPacket {
+  VsockHeader header;
+  std::string payload;
+};
+
+class VirtioVsockTest : public ::testing::TestWithParam<IoThread::Waiter> {
+ protected:
+  static constexpr uint64_t kCid = 3;
+  static constexpr uint16_t kRingSize = 64;
+  static constexpr uint64_t kQueueMemory = 16 << 20;
+  static constexpr uint32_t kSlot = 64 << 10;  // of one buffer
+
+  struct Queue {
+    Queue(const GuestMemory& memory, uint16_t index, bool event_idx)
+        : driver(memory, {.size = kRingSize,
+                          .address = 0x10000 + 2 * index * kQueueMemory,
+                          .event_idx = event_idx}),
+          buffers((2 * index + 1) * kQueueMemory) {
+      line.Connect(&call);
+    }
+    FakeDriver driver;
+    const uint64_t buffers;
+    const EventFd kick = *EventFd::Create(), call = *EventFd::Create();
+    std::atomic<uint8_t> isr{0};
+    InterruptLine line{isr, 1};
+    std::array<uint64_t, kRingSize> address_of{};  // by head
+    uint32_t next = 0;
+    uint64_t kicks = 0;
+  };
+
+  void SetUp() override {
+    if (GetParam() == IoThread::Waiter::kUring) {
+      if (const absl::Status status = UringStatus(); !status.ok()) GTEST_SKIP() << status.message();
+    }
+  }
+  void TearDown() override {
+    if (active_) Reset();
+    device_.reset();
+  }
+
+  std::string path() const { return directory_ / "vm.sock"; }
+  std::string PathOf(uint32_t port) const { return path() + "_" + std::to_string(port); }
+
+  void Make(size_t max_connections = 1024, const PollConfig& poll = {}) {
+    host_ = *VsockHost::Listen(path());
+    for (auto& thread : threads_) {
+      thread = *IoThread::Start("vsock", GetParam(), {.poll = poll});
+    }
+    device_ = *VirtioVsock::Create(
+        *host_, *memory_, *threads_[0],
+        {.name = "vsock0", .cid = kCid, .max_connections = max_connections, .log = Logger(&log_)});
+  }
+  // With as many receive buffers as fit.
+  void Start(uint32_t buffer_size = 4096) {
+    if (device_ == nullptr) Make();
+    queues_.clear();
+    std::vector<QueueSetup> setups;
+    for (uint16_t i = 0; i < VirtioVsock::kQueues; ++i) {
+      queues_.push_back(std::make_unique<Queue>(*memory_, i, event_idx_));
+      setups.push_back(queues_[i]->driver.Setup(i, queues_[i]->kick, queues_[i]->line));
+    }
+    device_->Activate(VirtioVsock::kStreamFeature | queues_[0]->driver.features(), setups, events_);
+    active_ = true;
+    if (buffer_size > 0) GiveBuffers(kRingSize, buffer_size);
+  }
+  void Reset() {
+    active_ = false;
+    BoundedEvent done;
+    TaskOf task([&] { done.Notify(); });
+    device_->Reset(task);
+    done.WaitOrAbort();
+  }
+  void Pause() {
+    BoundedEvent done;
+    TaskOf task([&] { done.Notify(); });
+    device_->Pause(task);
+    done.WaitOrAbort();
+  }
+  void Move(size_t thread, uint16_t queue = 0) {
+    BoundedEvent done;
+    device_->MoveQueue(queue, *threads_[thread], [&](const absl::Status& status) {
+      EXPECT_TRUE(status.ok()) << status;
+      done.Notify();
+    });
+    done.WaitOrAbort();
+  }
+
+  Queue& rx() { return *queues_[0]; }
+  Queue& tx() { return *queues_[1]; }
+  std::byte* At(uint64_t address, uint64_t size) { return memory_->At(address, size); }
+  VsockCounts& counts() { return host_->counts(); }
+  void Publish(Queue& queue) {
+    queue.driver.Publish();
+    if (!queue.driver.NeedsKick()) return;
+    ++queue.kicks;
+    queue.kick.Signal();
+  }
+
+  void GiveBuffers(size_t count, uint32_t size = 4096) {
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t address = rx().buffers + (rx().next++ % (2 * kRingSize)) * kSlot;
+      rx().address_of[rx().driver.NewChain().AppendWritable(address, size).Add()] = address;
+    }
+    Publish(rx());
+  }
+  bool HasPacket() { return rx().driver.HasUsed(); }
+  // The next packet for the guest, whose buffer is given back.
+  std::optional<VsockPacket> NextPacket(uint32_t buffer_size = 4096) {
+    if (!SpinUntil([&] { return HasPacket(); })) return std::nullopt;
+    const std::optional<UsedElement> used = rx().driver.TakeUsed();
+    if (!used.has_value() || used->written < kVsockHeaderSize) return std::nullopt;
+    const std::byte* const bytes = At(rx().address_of[used->head], used->written);
+    VsockPacket packet;
+    VsockHeaderBytes header;
+    std::copy_n(bytes, header.size(), header.begin());
+    packet.header = DecodeVsockHeader(header);
+    packet.payload.assign(reinterpret_cast<const char*>(bytes) + kVsockHeaderSize,
+                          used->written - kVsockHeaderSize);
+    EXPECT_EQ(packet.header.dst_cid, kCid);
+    EXPECT_EQ(packet.header.length, packet.payload.size());
+    if (buffer_size > 0) GiveBuffers(1, buffer_size);
+    return packet;
+  }
+  // Which has this op; others that only tell of credit are left out.
+  VsockHeader NextOp(VsockOp op) {
+    while (std::optional<VsockPacket> packet = NextPacket()) {
+      if (packet->header.op == op) return packet->header;
+      if (packet->header.op != VsockOp::kCreditUpdate &&
+          packet->header.op != VsockOp::kCreditRequest) {
+        ADD_FAILURE() << "op " << static_cast<int>(packet->header.op) << " instead of "
+                      << static_cast<int>(op);
+        break;
+      }
+    }
+    return {};
+  }
+  std::string NextData(size_t size, uint32_t* packets = nullptr) {
+    std::string data;
+    while (data.size() < size) {
+      const std::optional<VsockPacket> packet = NextPacket();
+      if (!packet.has_value()) break;
+      if (packet->header.op == VsockOp::kData && packets != nullptr) ++*packets;
+      data += packet->payload;
+    }
+    return data;
+  }
+
+  // A packet of the guest, in so many descriptors.
+  void Add(const VsockHeader& header, std::string_view payload = {}, size_t pieces = 1) {
+    Queue& queue = tx();
+    while (queue.driver.free_descriptors() < pieces) {
+      if (!SpinUntil([&] { return queue.driver.HasUsed(); })) std::abort();
+      while (queue.driver.TakeUsed()) {
+      }
+    }
+    const uint64_t address = queue.buffers + (queue.next++ % kRingSize) * 2 * kSlot;
+    const VsockHeaderBytes bytes = EncodeVsockHeader(header);
+    const size_t size = bytes.size() + payload.size();
+    std::memcpy(At(address, size), bytes.data(), bytes.size());
+    std::memcpy(At(address, size) + bytes.size(), payload.data(), payload.size());
+    auto chain = queue.driver.NewChain();
+    const size_t piece = (size + pieces - 1) / pieces;
+    for (size_t at = 0; at < size; at += piece) {
+      chain.AppendReadable(address + at, static_cast<uint32_t>(std::min(piece, size - at)));
+    }
+    chain.Add();
+  }
+  void SendRaw(const VsockHeader& header, std::string_view payload = {}, size_t pieces = 1) {
+    Add(header, payload, pieces);
+    Publish(tx());
+  }
+  // All that was sent has been taken.
+  bool WaitForTaken() {
+    return SpinUntil([&] {
+      while (tx().driver.TakeUsed()) {
+      }
+      return tx().driver.free_descriptors() == kRingSize;
+    });
+  }
+
+  // A connection as the guest has it.
+  struct Stream {
+    uint32_t guest_port = 0;
+    uint32_t host_port = 0;
+    uint32_t buf_alloc = 256 << 10;
+    uint32_t fwd_cnt = 0;
+  };
+  static VsockHeader HeaderOf(const Stream& stream, VsockOp op, uint32_t length = 0,
+                              uint32_t flags = 0) {
+    return {.src_cid = kCid,
+            .dst_cid = kVsockHostCid,
+            .src_port = stream.guest_port,
+            .dst_port = stream.host_port,
+            .length = length,
+            .op = op,
+            .flags = flags,
+            .buf_alloc = stream.buf_alloc,
+            .fwd_cnt = stream.fwd_cnt};
+  }
+  void Send(const Stream& stream, VsockOp op, uint32_t flags = 0) {
+    SendRaw(HeaderOf(stream, op, 0, flags));
+  }
+  void SendData(const Stream& stream, std::string_view data, size_t pieces = 1) {
+    SendRaw(HeaderOf(stream, VsockOp::kData, static_cast<uint32_t>(data.size())), data, pieces);
+  }
+  // A program of the host connects, and the guest accepts.
+  HostSocket Join(Stream& stream, uint32_t guest_port = 1024) {
+    HostSocket socket = HostSocket::ConnectTo(path());
+    EXPECT_TRUE(socket.Write("CONNECT " + std::to_string(guest_port) + "\n"));
+    const VsockHeader request = NextOp(VsockOp::kRequest);
+    EXPECT_EQ(request.dst_port, guest_port);
+    stream.guest_port = guest_port;
+    stream.host_port = request.src_port;
+    Send(stream, VsockOp::kResponse);
+    EXPECT_EQ(socket.ReadLine(), "OK " + std::to_string(stream.host_port) + "\n");
+    return socket;
+  }
+
+  const std::unique_ptr<GuestMemory> memory_ = MakeMemory(256 << 20);
+  const TempDirectory directory_;
+  RecordingLog log_;
+  RecordingVirtioEvents events_;
+  bool event_idx_ = true;
+  std::unique_ptr<VsockHost> host_;
+  std::unique_ptr<IoThread> threads_[2];
+  std::vector<std::unique_ptr<Queue>> queues_;
+  std::unique_ptr<VirtioVsock> device_;
+  bool active_ = false;
+};
+
+}  // namespace ringside::testing

@@ -22,7 +22,7 @@ ApiField Patience() {
 }
 
 ApiField DeviceId() {
-  return PathId("device", "a disk's id, a network's, a device's, or rng");
+  return PathId("device", "a disk's id, a network's, the vsock's, a device's, or rng");
 }
 
 std::vector<ApiField> With(std::vector<ApiField> fields, ApiField last) {
@@ -206,7 +206,7 @@ std::vector<ApiCall> DeviceCalls() {
       {.name = "move-queue",
        .method = "PUT",
        .path = "/ringside/v1/devices/{device}/queues/{queue}",
-       .doc = "Has another I/O thread serve a queue of a disk, network or device",
+       .doc = "Has another I/O thread serve a queue of a disk, network, vsock or device",
        .kind = ApiKind::kOperation,
        .in_path = {DeviceId(),
                    {.spec = {.name = "queue",
@@ -218,7 +218,7 @@ std::vector<ApiCall> DeviceCalls() {
       {.name = "set-trace",
        .method = "PUT",
        .path = "/ringside/v1/devices/{device}/trace",
-       .doc = "Begins or ends to trace the latencies of a disk, network or device",
+       .doc = "Begins or ends to trace the latencies of a disk, network, vsock or device",
        .kind = ApiKind::kOperation,
        .in_path = {DeviceId()},
        .fields = {{.spec = {.name = "on",

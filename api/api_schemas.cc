@@ -62,6 +62,7 @@ MachineStatistics SampleStatistics() {
   const QueueStatistics queue;
   return {.disks = {{.counters = {{kAnyKey, 0}}, .queues = {queue}}},
           .networks = {{.queues = {queue}}},
+          .vsocks = {{.queues = {queue}}},
           .throttle_groups = {{}},
           .devices = {{.queues = {queue}}},
           .assigned = {{}},
@@ -125,9 +126,11 @@ Json ApiSchemas() {
   };
   Json disk = take(statistics, "disks", "Disk");
   Json network = take(statistics, "networks", "Network");
+  Json vsock = take(statistics, "vsocks", "Vsock");
   Json device = take(statistics, "devices", "Device");
   const Json queue = take(disk, "queues", "Queue");
   take(network, "queues", "Queue");
+  take(vsock, "queues", "Queue");
   take(device, "queues", "Queue");
   const Json group = take(statistics, "throttle_groups", "ThrottleGroup");
   const Json io_thread = take(statistics, "io_threads", "IoThread");
@@ -141,6 +144,7 @@ Json ApiSchemas() {
           {"Disk", disk},
           {"DiskSize", SchemaOf({{"size", 0U}})},
           {"Network", network},
+          {"Vsock", vsock},
           {"Device", device},
           {"Queue", queue},
           {"ThrottleGroup", group},

@@ -42,6 +42,7 @@ void Trace(const RunOptions& options, MachineConfig& machine) {
   const bool trace_latency = !options.trace_latency.empty();
   for (DiskConfig& disk : machine.disks) disk.trace_latency = trace_latency;
   for (NetConfig& network : machine.networks) network.trace_latency = trace_latency;
+  if (machine.vsock) machine.vsock->trace_latency = trace_latency;
   if (options.poll_trace.empty()) return;
   if (machine.io_threads.empty()) machine.io_threads.emplace_back();
   for (IoThreadConfig& thread : machine.io_threads) thread.tuning.trace_waits = true;

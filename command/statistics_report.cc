@@ -82,6 +82,17 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
       AppendQueue(table, absl::StrFormat("queue %d", index), network.queues[index]);
     }
   }
+  for (const VsockStatistics& vsock : statistics.vsocks) {
+    absl::StrAppendFormat(&table,
+                          "vsock %s: CID %d, %d connections, %d in all, %d refused, %d waits for "
+                          "credit\n",
+                          Printable(vsock.path), vsock.cid, vsock.connections, vsock.connected,
+                          vsock.refused, vsock.credit_waits);
+    AppendHeading(table);
+    for (size_t index = 0; index < vsock.queues.size(); ++index) {
+      AppendQueue(table, absl::StrFormat("queue %d", index), vsock.queues[index]);
+    }
+  }
   for (const AssignedStatistics& device : statistics.assigned) {
     absl::StrAppendFormat(&table, "PCI device %s: %d vectors, %d exits for registers\n",
                           device.address, device.vectors, device.register_exits);

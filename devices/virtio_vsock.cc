@@ -1,5 +1,7 @@
 #include "devices/virtio_vsock.h"
 
+#include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/status.h"
@@ -8,13 +10,44 @@
 namespace ringside {
 namespace {
 
-// The driver's buffers stay in it until there is an event (section 5.10.6.7).
+// The driver's buffers stay in it until there is an event, and there is one only after a restore
+// (section 5.10.6.7).
 class VsockEventQueue final : public QueueWorker {
  public:
-  using QueueWorker::QueueWorker;
-  bool HasWork() override { return false; }
-  void Run() override {}
-  void EnableNotify() override {}
+  VsockEventQueue(const Parts& parts, std::atomic<bool>& owes_reset, const QueueSetup& setup,
+                  uint64_t features)
+      : QueueWorker(parts, setup, features, QueueSignal::Hold::kNever), owes_reset_(owes_reset) {}
+  VsockEventQueue(const Parts& parts, const VsockEventQueue& before)
+      : QueueWorker(parts, before), owes_reset_(before.owes_reset_) {}
+
+  bool HasWork() override { return owes_reset_ && QueueWorker::HasWork(); }
+  void EnableNotify() override {
+    if (owes_reset_) QueueWorker::EnableNotify();
+  }
+  // All connections are gone: VIRTIO_VSOCK_EVENT_TRANSPORT_RESET, which is zero.
+  void Run() override {
+    constexpr uint64_t kEventSize = 4;
+    DescriptorChain chain;
+    if (TakeChains(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) {
+      return ReportIfBroken();
+    }
+    uint64_t left = kEventSize;
+    for (const Segment& segment : buffers_.writable()) {
+      const uint64_t some = std::min<uint64_t>(segment.length, left);
+      std::memset(segment.host, 0, some);
+      left -= some;
+    }
+    if (left > 0) {
+      queue().Break("an event buffer has no room for an event");
+      return ReportIfBroken();
+    }
+    owes_reset_ = false;
+    Answer(std::move(chain), kEventSize);
+  }
+
+ private:
+  std::atomic<bool>& owes_reset_;
+  ChainBuffers buffers_;
 };
 
 }  // namespace
@@ -60,7 +93,7 @@ std::unique_ptr<QueueWorker> VirtioVsock::NewWorker(uint16_t queue, const QueueW
   if (queue == kTransmit) {
     return std::make_unique<VsockTransmitQueue>(parts, *hub_, setup, features);
   }
-  return std::make_unique<VsockEventQueue>(parts, setup, features);
+  return std::make_unique<VsockEventQueue>(parts, owes_reset_, setup, features);
 }
 
 std::unique_ptr<QueueWorker> VirtioVsock::NextWorker(uint16_t queue,
@@ -72,7 +105,7 @@ std::unique_ptr<QueueWorker> VirtioVsock::NextWorker(uint16_t queue,
   if (queue == kTransmit) {
     return std::make_unique<VsockTransmitQueue>(parts, static_cast<VsockTransmitQueue&>(before));
   }
-  return std::make_unique<VsockEventQueue>(parts, before);
+  return std::make_unique<VsockEventQueue>(parts, static_cast<VsockEventQueue&>(before));
 }
 
 }  // namespace ringside

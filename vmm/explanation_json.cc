@@ -129,6 +129,7 @@ std::vector<ServedQueue> QueuesServedBy(const std::string& io_thread,
   };
   for (const DiskStatistics& disk : statistics.disks) add(disk);
   for (const NetworkStatistics& network : statistics.networks) add(network);
+  for (const VsockStatistics& vsock : statistics.vsocks) add(vsock);
   return queues;
 }
 

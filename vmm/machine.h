@@ -41,6 +41,7 @@
 #include "vmm/event_queue.h"
 #include "vmm/guest_devices.h"
 #include "vmm/networks.h"
+#include "vmm/vsock.h"
 #include "vmm/pauser.h"
 #include "vmm/power_button.h"
 
@@ -158,6 +159,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::unique_ptr<DeviceQueues> queues_;
   std::unique_ptr<Disks> disks_;
   std::unique_ptr<Networks> networks_;
+  std::unique_ptr<Vsock> vsock_;  // null: it has none
   AssignedDevices assigned_;
   // For whoever holds the machine (Pauser::Hold), and where it does not run.
   std::unique_ptr<GuestDevices> devices_;

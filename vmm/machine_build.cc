@@ -127,9 +127,12 @@ absl::Status Machine::Internals::Build() {
   }
   RINGSIDE_ASSIGN_OR_RETURN(disks_, Disks::Open(config_, *io_threads_, log_));
   RINGSIDE_ASSIGN_OR_RETURN(networks_, Networks::Open(config_, *io_threads_, log_));
+  if (config_.vsock.has_value()) {
+    RINGSIDE_ASSIGN_OR_RETURN(vsock_, Vsock::Open(*config_.vsock, *io_threads_, log_));
+  }
   // What nobody could use is not started.
   if (!config_.io_threads.empty() || !config_.disks.empty() || !config_.networks.empty() ||
-      !config_.devices.empty() || !hooks_.devices.empty()) {
+      config_.vsock.has_value() || !config_.devices.empty() || !hooks_.devices.empty()) {
     RINGSIDE_RETURN_IF_ERROR(io_threads_->Start(EntriesFor(config_.disks)));
   }
   RINGSIDE_RETURN_IF_ERROR(disks_->CheckWaiters(*io_threads_));

@@ -58,6 +58,7 @@ absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::Internals::MakeDevices() 
   const DeviceContext context = {.memory = *memory_, .io_threads = *io_threads_, .log = log_};
   RINGSIDE_RETURN_IF_ERROR(disks_->Plug(context, *events_, *pauser_, *devices));
   RINGSIDE_RETURN_IF_ERROR(networks_->Plug(context, *devices));
+  if (vsock_ != nullptr) RINGSIDE_RETURN_IF_ERROR(vsock_->Plug(context, *devices));
   for (const DeviceConfig& config : config_.devices) {
     RINGSIDE_ASSIGN_OR_RETURN(auto device, MakeOwnDevice(config, context));
     RINGSIDE_RETURN_IF_ERROR(devices->Plug(config.id, "", kOwnSlot, std::move(device)));

@@ -10,6 +10,7 @@
 #include "vmm/option_document.h"
 #include "vmm/option_lists.h"
 #include "vmm/throttle_options.h"
+#include "vmm/vsock_options.h"
 
 namespace ringside {
 
@@ -128,6 +129,19 @@ absl::Status AddNet(const OptionPlace& place, const Json& given, MachineOptions&
 
 Json NetSchema() {
   return ObjectSchema(NetOptions(), NetConfig());
+}
+
+absl::StatusOr<Json> ParseVsockText(const std::string& text) {
+  return ParseKeyValues("--vsock", text, "give cid=N,path=SOCKET instead of ");
+}
+
+absl::Status SetVsock(const OptionPlace& place, const Json& given, MachineOptions& options) {
+  RINGSIDE_RETURN_IF_ERROR(CheckIsObject(place, given));
+  return ReadObject(VsockOptions(), place, given, options.machine.vsock.emplace());
+}
+
+Json VsockSchema() {
+  return ObjectSchema(VsockOptions(), VsockConfig());
 }
 
 absl::StatusOr<Json> ParseIoThreadText(const std::string& text) {
@@ -274,7 +288,7 @@ const OptionTable<AssignedConfig>& AssignedOptions() {
 }
 
 std::span<const ObjectOption> ObjectOptions() {
-  static constexpr std::array<ObjectOption, 6> kOptions = {{
+  static constexpr std::array<ObjectOption, 7> kOptions = {{
       {.flag = "serial",
        .json = "serial",
        .doc = "where the guest's serial port COM1 leads: to this terminal (stdio, the default), "
@@ -326,6 +340,22 @@ std::span<const ObjectOption> ObjectOptions() {
            },
        .parts = Parts<NetConfig, NetOptions>,
        .schema = NetSchema},
+      {.flag = "vsock",
+       .json = "vsock",
+       .doc = "streams between the guest and programs of the host (docs/vsock.md), which meet them "
+              "at Unix sockets",
+       .forms = "cid=N,path=SOCKET[,KEY=VALUE...]",
+       .repeats = false,
+       .clear = [](MachineOptions& options) { options.machine.vsock.reset(); },
+       .parse = ParseVsockText,
+       .add = SetVsock,
+       .print =
+           [](const MachineOptions& options) {
+             const auto& vsock = options.machine.vsock;
+             return vsock.has_value() ? PrintObject(VsockOptions(), *vsock) : Json();
+           },
+       .parts = Parts<VsockConfig, VsockOptions>,
+       .schema = VsockSchema},
       {.flag = "iothread",
        .json = "iothreads",
        .doc = "a thread that serves devices, and how it waits for work; without any there is one",

@@ -113,6 +113,7 @@ MachineStatistics Machine::Internals::Statistics() {
   statistics.console = console_->statistics();
   disks_->Collect(*queues_, statistics);
   networks_->Collect(*queues_, statistics);
+  if (vsock_ != nullptr) vsock_->Collect(*queues_, statistics);
   for (const DeviceConfig& device : config_.devices) {
     statistics.devices.push_back({device.id, queues_->Statistics(device.id)});
   }

@@ -13,6 +13,8 @@
 #include "vmm/net_options.h"
 #include "vmm/networks.h"
 #include "vmm/throttle_options.h"
+#include "vmm/vsock.h"
+#include "vmm/vsock_options.h"
 
 namespace ringside {
 namespace {
@@ -31,6 +33,7 @@ absl::Status CheckIds(const MachineConfig& config) {
   for (size_t i = 0; i < config.networks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckId(ids, NetworkId(config.networks[i], i)));
   }
+  if (config.vsock) RINGSIDE_RETURN_IF_ERROR(CheckId(ids, VsockId(*config.vsock)));
   for (const DeviceConfig& device : config.devices) {
     RINGSIDE_RETURN_IF_ERROR(CheckId(ids, device.id));
   }
@@ -135,7 +138,7 @@ absl::StatusOr<Json> PrintOptions(const MachineOptions& options) {
   Json json = PrintObject(MachineOwnOptions(), options.machine);
   for (const ObjectOption& option : ObjectOptions()) {
     Json printed = option.print(options);
-    if (!option.repeats || !printed.empty()) json[option.json] = std::move(printed);
+    if (!printed.empty()) json[option.json] = std::move(printed);
   }
   try {
     static_cast<void>(json.dump());
@@ -152,6 +155,9 @@ absl::Status CheckOptions(const MachineConfig& config) {
   }
   for (size_t i = 0; i < config.networks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckNet(Item("networks", i), config.networks[i]));
+  }
+  if (config.vsock) {
+    RINGSIDE_RETURN_IF_ERROR(CheckObject(VsockOptions(), {.prefix = "vsock."}, *config.vsock));
   }
   for (size_t i = 0; i < config.io_threads.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(

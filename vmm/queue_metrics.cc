@@ -12,8 +12,8 @@ namespace {
 
 using enum MetricType;
 
-// `write` gets each queue of each device, disks first, then networks, with the device's id and the
-// queue's number.
+// `write` gets each queue of each device, disks first, then networks and a vsock, with the device's
+// id and the queue's number.
 template <typename Write>
 void ForQueues(const MachineStatistics& statistics, Write write) {
   const auto of_device = [&](const auto& device) {
@@ -23,6 +23,7 @@ void ForQueues(const MachineStatistics& statistics, Write write) {
   };
   for (const DiskStatistics& disk : statistics.disks) of_device(disk);
   for (const NetworkStatistics& network : statistics.networks) of_device(network);
+  for (const VsockStatistics& vsock : statistics.vsocks) of_device(vsock);
   for (const DeviceStatistics& device : statistics.devices) of_device(device);
 }
 
@@ -49,6 +50,14 @@ void WriteReasons(const MetricSource& source, MetricWriter& writer) {
                     MetricNumber(of.signals.raised[reason]));
     }
   });
+}
+
+// Of a count of the vsock.
+template <uint64_t VsockStatistics::* count>
+void WriteVsock(const MetricSource& source, MetricWriter& writer) {
+  for (const VsockStatistics& vsock : source.statistics.vsocks) {
+    writer.Sample({vsock.id}, MetricNumber(vsock.*count));
+  }
 }
 
 void WriteRequests(const MetricSource& source, MetricWriter& writer) {
@@ -134,6 +143,27 @@ std::vector<Metric> QueueMetrics() {
            writer.Sample({network.id}, network.link_up ? "1" : "0");
          }
        }},
+
+      {"ringside_vsock_connections",
+       kGauge,
+       {"device"},
+       "connections of a vsock that there are, and that are being made",
+       WriteVsock<&VsockStatistics::connections>},
+      {"ringside_vsock_connected_total",
+       kCounter,
+       {"device"},
+       "connections of a vsock to which both sides have agreed",
+       WriteVsock<&VsockStatistics::connected>},
+      {"ringside_vsock_refused_total",
+       kCounter,
+       {"device"},
+       "connections of a vsock that the guest, the host or a limit has refused",
+       WriteVsock<&VsockStatistics::refused>},
+      {"ringside_vsock_credit_waits_total",
+       kCounter,
+       {"device"},
+       "how often data of a vsock had to wait until the guest had room for it",
+       WriteVsock<&VsockStatistics::credit_waits>},
 
       {"ringside_requests_total",
        kCounter,

@@ -101,6 +101,17 @@ Json NetworkStatisticsJson(const NetworkStatistics& network) {
           {"queues", ArrayOf(network.queues, QueueStatisticsJson)}};
 }
 
+Json VsockStatisticsJson(const VsockStatistics& vsock) {
+  return {{"id", vsock.id},
+          {"path", vsock.path},
+          {"cid", vsock.cid},
+          {"connections", vsock.connections},
+          {"connected", vsock.connected},
+          {"refused", vsock.refused},
+          {"credit_waits", vsock.credit_waits},
+          {"queues", ArrayOf(vsock.queues, QueueStatisticsJson)}};
+}
+
 Json ThrottleGroupJson(const ThrottleGroupConfig& group) {
   return {{"id", group.id}, {"throttle", ThrottleJson(group.limits)}};
 }
@@ -156,6 +167,7 @@ Json StatisticsJson(const MachineStatistics& statistics) {
             {"bytes_dropped", statistics.console.dropped}}},
           {"disks", ArrayOf(statistics.disks, DiskStatisticsJson)},
           {"networks", ArrayOf(statistics.networks, NetworkStatisticsJson)},
+          {"vsocks", ArrayOf(statistics.vsocks, VsockStatisticsJson)},
           {"throttle_groups", ArrayOf(statistics.throttle_groups, ThrottleGroupJson)},
           {"devices", ArrayOf(statistics.devices, DeviceStatisticsJson)},
           {"assigned", ArrayOf(statistics.assigned, AssignedStatisticsJson)},

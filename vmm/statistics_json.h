@@ -12,6 +12,7 @@ Json StatisticsJson(const MachineStatistics& statistics);
 // Its parts.
 Json DiskStatisticsJson(const DiskStatistics& disk);
 Json NetworkStatisticsJson(const NetworkStatistics& network);
+Json VsockStatisticsJson(const VsockStatistics& vsock);
 Json ThrottleGroupJson(const ThrottleGroupConfig& group);
 Json DeviceStatisticsJson(const DeviceStatistics& device);
 Json AssignedStatisticsJson(const AssignedStatistics& device);

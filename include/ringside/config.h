@@ -318,6 +318,19 @@ struct NetConfig {
   std::vector<QueueShare> shares = {};
 };
 
+// Streams between the guest and programs of the host (virtio-vsock), by Unix sockets of the host: a
+// program connects to `path` and writes "CONNECT PORT\n", and what the guest connects to on the
+// host's port P is a program that listens at "<path>_P" (docs/vsock.md).
+struct VsockConfig {
+  uint64_t cid = 0;       // the guest's context id: 3 to 4294967294
+  std::string path = {};  // of a socket that is made, and goes with the machine
+
+  std::string id = {};         // as DiskConfig::id; empty: "vsock0"
+  std::string io_thread = {};  // by name, who serves its queues; empty: the first
+  uint32_t max_connections = 1024;
+  bool trace_latency = false;  // for Machine::Latencies
+};
+
 // COM1. The descriptors stay the embedder's, and open for as long as the machine exists.
 struct ConsoleConfig {
   int input_fd = -1;             // -1: the guest never receives anything
@@ -383,8 +396,9 @@ struct MachineConfig {
   ConsoleConfig console = {};
   std::vector<DiskConfig> disks = {};
   std::vector<NetConfig> networks = {};
+  std::optional<VsockConfig> vsock = {};
   std::vector<ThrottleGroupConfig> throttle_groups = {};
-  // Of all devices. Empty: one, if there are disks, networks or own devices.
+  // Of all devices. Empty: one, if there are disks, networks, a vsock or own devices.
   std::vector<IoThreadConfig> io_threads = {};
   // By vCPU, the host's CPUs its thread may run on; empty, or not there: any.
   std::vector<std::vector<int>> vcpu_cpus = {};

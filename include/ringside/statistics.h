@@ -104,7 +104,20 @@ struct NetworkStatistics {
   std::vector<QueueStatistics> queues;
 };
 
-// A virtio device that is neither disk nor network.
+struct VsockStatistics {
+  std::string id;             // "vsock0", or VsockConfig::id
+  std::string path;           // of the host's socket
+  uint64_t cid = 0;           // the guest's
+  uint64_t connections = 0;   // that there are now, and that are being made
+  uint64_t connected = 0;     // that there have been
+  uint64_t refused = 0;       // by either side, or as there were too many
+  uint64_t credit_waits = 0;  // how often data had to wait until the guest had room
+  // Receive, transmit and event queue. A read is a packet that came in to the guest, a write is one
+  // that went out, an error is one that broke the rules.
+  std::vector<QueueStatistics> queues;
+};
+
+// A virtio device that is neither disk, network nor vsock.
 struct DeviceStatistics {
   std::string id;  // "rng", or DeviceConfig::id
   std::vector<QueueStatistics> queues;
@@ -174,6 +187,7 @@ struct MachineStatistics {
   ConsoleStatistics console;
   std::vector<DiskStatistics> disks;
   std::vector<NetworkStatistics> networks;
+  std::vector<VsockStatistics> vsocks;               // one at most
   std::vector<ThrottleGroupConfig> throttle_groups;  // as set now
   std::vector<DeviceStatistics> devices;
   std::vector<AssignedStatistics> assigned;

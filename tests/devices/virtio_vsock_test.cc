@@ -497,6 +497,34 @@ TEST_P(VirtioVsockTest, APauseHoldsAllUp) {
   EXPECT_EQ(got, "in");
 }
 
+TEST_P(VirtioVsockTest, ARestoredDriverIsToldOnce) {
+  Make();
+  const auto give_buffer = [&] {
+    Queue& queue = *queues_[VirtioVsock::kEvent];
+    const uint64_t address = queue.buffers + 8 * queue.next++;
+    std::memset(At(address, 8), 0x55, 8);
+    queue.driver.NewChain().AppendWritable(address, 8).Add();
+    Publish(queue);
+  };
+  const auto has_event = [&] { return queues_[VirtioVsock::kEvent]->driver.HasUsed(); };
+  Start();
+  give_buffer();
+  Stream stream;
+  const HostSocket host = Join(stream);
+  EXPECT_FALSE(has_event());
+  Reset();
+  device_->RestoreState({});
+  Start();
+  give_buffer();
+  give_buffer();
+  ASSERT_TRUE(SpinUntil(has_event));
+  Queue& queue = *queues_[VirtioVsock::kEvent];
+  EXPECT_EQ(queue.driver.TakeUsed()->written, 4U);
+  EXPECT_EQ(std::to_integer<int>(*At(queue.buffers + 3, 1)), 0);
+  const HostSocket second = Join(stream);
+  EXPECT_FALSE(has_event());
+}
+
 TEST_P(VirtioVsockTest, TheFileGoesWithIt) {
   Make();
   EXPECT_FALSE(VsockHost::Listen(path()).ok());

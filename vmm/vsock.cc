@@ -1,0 +1,61 @@
+#include "vmm/vsock.h"
+
+#include <utility>
+
+#include "base/status.h"
+#include "devices/virtio_vsock.h"
+#include "vmm/pci_slots.h"
+
+namespace ringside {
+namespace {
+
+absl::Status Named(const VsockConfig& config, const absl::Status& status) {
+  return absl::Status(status.code(),
+                      absl::StrFormat("vsock '%s': %s", VsockId(config), Message(status)));
+}
+
+}  // namespace
+
+std::string VsockId(const VsockConfig& config) {
+  return config.id.empty() ? "vsock0" : config.id;
+}
+
+absl::StatusOr<std::unique_ptr<Vsock>> Vsock::Open(const VsockConfig& config,
+                                                   const IoThreads& io_threads, Logger log) {
+  std::string io_thread = config.io_thread;
+  if (io_thread.empty()) io_thread = io_threads.names().front();
+  if (const absl::Status status = io_threads.CheckName(io_thread); !status.ok()) {
+    return Named(config, status);
+  }
+  absl::StatusOr<std::unique_ptr<VsockHost>> host = VsockHost::Listen(config.path);
+  if (!host.ok()) return Named(config, host.status());
+  return std::unique_ptr<Vsock>(new Vsock(config, std::move(io_thread), *std::move(host), log));
+}
+
+absl::Status Vsock::Plug(const DeviceContext& context, GuestDevices& devices) {
+  const std::string id = VsockId(config_);
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<IoThread*> io_threads,
+                            context.io_threads.FindOrFirst(std::span(&io_thread_, 1)));
+  RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<VirtioVsock> device,
+                            VirtioVsock::Create(*host_, context.memory, *io_threads.front(),
+                                                {.name = id,
+                                                 .cid = config_.cid,
+                                                 .max_connections = config_.max_connections,
+                                                 .trace_latency = config_.trace_latency,
+                                                 .log = log_}));
+  return devices.Plug(id, config_.path, kVsockSlot, std::move(device));
+}
+
+void Vsock::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {
+  const VsockCounts& counts = host_->counts();
+  statistics.vsocks.push_back({.id = VsockId(config_),
+                               .path = config_.path,
+                               .cid = config_.cid,
+                               .connections = counts.open.Get(),
+                               .connected = counts.made.Get(),
+                               .refused = counts.refused.Get(),
+                               .credit_waits = counts.credit_waits.Get(),
+                               .queues = queues.Statistics(VsockId(config_))});
+}
+
+}  // namespace ringside

@@ -89,6 +89,23 @@ TEST(NetOptionTest, TwoNetworksDoNotShareATap) {
   }
 }
 
+TEST(VsockOptionTest, SaysWhatIsWrong) {
+  for (const char* const cid : {"0", "1", "2", "4294967295"}) {
+    EXPECT_THAT(TextError("vsock", std::string("path=a,cid=") + cid), HasSubstr("is out of range"));
+  }
+  EXPECT_THAT(TextError("vsock", "path=a"), HasSubstr("cid is missing"));
+  EXPECT_THAT(TextError("vsock", "cid=3"), HasSubstr("path is missing"));
+  EXPECT_THAT(TextError("vsock", "cid=3,path=a,max-connections=0"), HasSubstr("1 to 65536"));
+  MachineOptions options;
+  const std::vector<std::string> text = {"cid=3,path=a,iothread=b"};
+  ASSERT_TRUE(SetOption("vsock", text, options).ok());
+  EXPECT_EQ(options.machine.vsock->cid, 3U);
+  EXPECT_EQ(options.machine.vsock->io_thread, "b");
+  EXPECT_EQ((*PrintOptions(options))["vsock"]["path"], "a");
+  options.machine.vsock.reset();
+  EXPECT_FALSE(PrintOptions(options)->contains("vsock"));
+}
+
 TEST(NetOptionTest, SaysWhatDoesNotGoTogether) {
   EXPECT_EQ(TextError("net", "id=a"), "--net tap, fd and user are all missing: give one of them");
   EXPECT_EQ(TextError("net", "user,tap=a"),

@@ -77,7 +77,7 @@ bool VsockTransmitQueue::TakePacket(VsockHeader& header) {
   size_t at = 0;
   for (const Segment& segment : buffers_.readable()) {
     const size_t some = std::min<size_t>(segment.length, bytes.size() - at);
-    std::memcpy(&bytes[at], segment.host, some);
+    std::memcpy(bytes.data() + at, segment.host, some);
     at += some;
   }
   if (at < bytes.size()) return queue().Break("a packet is shorter than its header");

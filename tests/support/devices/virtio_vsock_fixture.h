@@ -259,7 +259,7 @@ class VirtioVsockTest : public ::testing::TestWithParam<IoThread::Waiter> {
     const VsockHeaderBytes bytes = EncodeVsockHeader(header);
     const size_t size = bytes.size() + payload.size();
     std::memcpy(At(address, size), bytes.data(), bytes.size());
-    std::memcpy(At(address, size) + bytes.size(), payload.data(), payload.size());
+    payload.copy(reinterpret_cast<char*>(At(address, size)) + bytes.size(), payload.size());
     auto chain = queue.driver.NewChain();
     const size_t piece = (size + pieces - 1) / pieces;
     for (size_t at = 0; at < size; at += piece) {

@@ -7,7 +7,7 @@
 #include <net/if.h>
 #include <sys/ioctl.h>
 
-#include "absl/strings/string_view.h"
+#include "base/fnv.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -18,16 +18,11 @@ namespace {
 constexpr char kOwnFile[] = "/proc/self/comm";
 
 // The byte that stands for an interface: of its name and its hardware address, which a queue tells
-// in any network namespace. FNV-1a.
+// in any network namespace.
 off_t ByteOf(int queue, const std::string& name) {
   ifreq request = {};
   ioctl(queue, SIOCGIFHWADDR, &request);  // zeroes where it fails
-  const absl::string_view address(request.ifr_hwaddr.sa_data, 6);
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const absl::string_view part : {absl::string_view(name), address}) {
-    for (const char c : part) hash = (hash ^ static_cast<uint8_t>(c)) * uint64_t{0x100000001b3};
-  }
-  return static_cast<off_t>(hash >> 2);
+  return static_cast<off_t>(Fnv1a(name + std::string(request.ifr_hwaddr.sa_data, 6)) >> 2);
 }
 
 }  // namespace

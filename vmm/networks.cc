@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/fnv.h"
 #include "base/host_files.h"
 #include "base/nearest.h"
 #include "base/status.h"
@@ -77,13 +78,10 @@ std::string MacText(const MacAddress& mac) {
                          mac[5]);
 }
 
-// FNV-1a: any hash that stays as it is will do. Names of taps are the same on many hosts, which may
+// Any hash that stays as it is will do. Names of taps are the same on many hosts, which may
 // share a segment.
 MacAddress MacOf(const std::string& id, const std::string& network, const std::string& host) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : absl::StrCat(id, "/", network, "/", host)) {
-    hash = (hash ^ static_cast<uint8_t>(c)) * uint64_t{0x100000001b3};
-  }
+  const uint64_t hash = Fnv1a(absl::StrCat(id, "/", network, "/", host));
   MacAddress mac;
   for (size_t i = 0; i < mac.size(); ++i) mac[i] = static_cast<uint8_t>(hash >> (8 * i + 8));
   mac[0] = static_cast<uint8_t>((mac[0] & 0xfc) | 0x02);

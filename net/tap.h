@@ -62,11 +62,12 @@ class Tap final : public HostNetwork {
   absl::Status NotChanged(int error, const std::string& what) const;
 
   Info info_;
+  // While it is open no other network of this process has the tap: it goes after the queues.
+  UniqueFd claim_;
   std::vector<std::unique_ptr<FrameFile>> channels_;
   std::vector<std::unique_ptr<VhostNet>> vhosts_;  // of the channels, or none
   mutable Mutex counts_mutex_;
   mutable RunningCounts counts_ ABSL_GUARDED_BY(counts_mutex_);
-  UniqueFd claim_;  // while it is open no other network of this process has the tap
   uint32_t offloads_ = 0;
   uint16_t attached_ = 0;  // the first so many channels
   ChangeLimit changes_;

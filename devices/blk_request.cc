@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "block/segment_cursor.h"
+
 namespace ringside {
 namespace {
 
@@ -83,12 +85,8 @@ bool Fits(const BlockInfo& info, uint64_t sector, uint64_t bytes) {
 }
 
 void CopyId(const BlkView& disk, std::span<const Segment> data) {
-  size_t done = 0;
-  for (const Segment& segment : data) {
-    const size_t part = std::min<size_t>(segment.length, disk.id.size() - done);
-    std::memcpy(segment.host, disk.id.data() + done, part);
-    done += part;
-  }
+  const size_t size = std::min<uint64_t>(disk.id.size(), TotalLength(data));
+  CopyToSegments(data, {}, std::as_bytes(std::span(disk.id)).first(size));
 }
 
 // What is being parsed.

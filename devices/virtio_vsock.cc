@@ -1,10 +1,9 @@
 #include "devices/virtio_vsock.h"
 
-#include <algorithm>
-#include <cstring>
 #include <utility>
 
 #include "base/status.h"
+#include "block/segment_cursor.h"
 #include "devices/vsock_queues.h"
 
 namespace ringside {
@@ -26,23 +25,18 @@ class VsockEventQueue final : public QueueWorker {
   }
   // All connections are gone: VIRTIO_VSOCK_EVENT_TRANSPORT_RESET, which is zero.
   void Run() override {
-    constexpr uint64_t kEventSize = 4;
+    constexpr std::array<std::byte, 4> kTransportReset = {};
     DescriptorChain chain;
     if (TakeChains(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) {
       return ReportIfBroken();
     }
-    uint64_t left = kEventSize;
-    for (const Segment& segment : buffers_.writable()) {
-      const uint64_t some = std::min<uint64_t>(segment.length, left);
-      std::memset(segment.host, 0, some);
-      left -= some;
-    }
-    if (left > 0) {
+    if (TotalLength(buffers_.writable()) < kTransportReset.size()) {
       queue().Break("an event buffer has no room for an event");
       return ReportIfBroken();
     }
+    CopyToSegments(buffers_.writable(), {}, kTransportReset);
     owes_reset_ = false;
-    Answer(std::move(chain), kEventSize);
+    Answer(std::move(chain), kTransportReset.size());
   }
 
  private:

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "devices/virtqueue.h"
 #include "devices/vsock_connection.h"
 
 namespace ringside {
@@ -68,6 +69,23 @@ class VsockBacklog {
   Memory memory_;
   size_t begin_ = 0, size_ = 0;
 };
+
+// The pieces of a packet's payload.
+using VsockPayload = std::array<iovec, ChainBuffers::kMax>;
+
+// Those of as many of a chain's bytes behind its header as there are, `most` at most.
+inline std::span<iovec> BehindVsockHeader(std::span<const Segment> chain, uint32_t most,
+                                          VsockPayload& parts) {
+  size_t count = 0, skipped = kVsockHeaderSize;
+  for (const Segment& segment : chain) {
+    const auto skip = std::min<size_t>(skipped, segment.length);
+    const auto some = std::min<size_t>(segment.length - skip, most);
+    skipped -= skip;
+    most -= static_cast<uint32_t>(some);
+    if (some > 0) parts[count++] = {segment.host + skip, some};
+  }
+  return std::span(parts).first(count);
+}
 
 struct VsockClient;
 

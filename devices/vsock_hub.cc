@@ -145,9 +145,7 @@ void VsockHub::Remove(VsockClient& client) {
   client.stage = VsockClient::Stage::kGone;
   ready_.Remove(client);
   SetWait(client, Wait::kNothing);
-  if (client.backlog.has_memory() && spare_.size() < kSpare) {
-    spare_.push_back(client.backlog.TakeMemory());
-  }
+  KeepMemory(client.backlog);
   client.fd = UniqueFd();
   std::unique_ptr<VsockClient>& place = clients_[client.index];
   clients_.back()->index = client.index;
@@ -157,14 +155,19 @@ void VsockHub::Remove(VsockClient& client) {
   counts_.open.Subtract();
 }
 
+// Of one that is empty, or whose bytes nobody wants.
+void VsockHub::KeepMemory(VsockBacklog& backlog) {
+  VsockBacklog::Memory memory = backlog.TakeMemory();
+  if (memory != nullptr && spare_.size() < kSpare) spare_.push_back(std::move(memory));
+}
+
 void VsockHub::Break(VsockClient& client) {
-  const VsockConnection& connection = *client.connection;
-  if (connection.is_known()) {
-    Reset({.src_cid = kVsockHostCid,
-           .src_port = connection.ports().host,
-           .dst_port = connection.ports().guest});
-  }
+  if (client.connection->is_known()) ResetKnown(client.connection->ports());
   Remove(client);
+}
+
+void VsockHub::ResetKnown(const Ports& ports) {
+  Reset({.src_cid = kVsockHostCid, .src_port = ports.host, .dst_port = ports.guest});
 }
 
 // No more than one for each connection that there may be and each packet that was taken.

@@ -135,6 +135,8 @@ class VsockHub {
   // It is over: the guest is told, if it knows of it.
   void Break(VsockClient& client);
   void Reset(const VsockHeader& to);
+  void ResetKnown(const Ports& ports);
+  void KeepMemory(VsockBacklog& backlog);
   void LogOnce(bool& logged, const char* what);
 
   // vsock_hub_host.cc: the host's sockets.
@@ -143,7 +145,7 @@ class VsockHub {
   void Event(VsockClient& client, uint32_t events);
   void EventOfJoined(VsockClient& client, uint32_t events);
   void Greet(VsockClient& client);
-  bool Join(VsockClient& client, uint32_t guest_port);
+  void Join(VsockClient& client, uint32_t guest_port);
   bool Opened(VsockClient& client);
   uint32_t NextPort(uint32_t guest_port);
   void Watch(VsockClient& client, uint32_t events);
@@ -195,8 +197,8 @@ class VsockHub {
   std::deque<VsockHeader> resets_;  // that the guest is to get
   uint32_t next_port_ = kFirstOwnPort;
   bool logged_full_ = false, logged_descriptors_ = false;
-  std::array<iovec, 1024> parts_;  // of one read
-  int64_t timer_ns_ = 0;           // when the timer ends
+  VsockPayload parts_;    // of one read
+  int64_t timer_ns_ = 0;  // when the timer ends
   TimerTo<VsockHub, &VsockHub::Expired> timer_{*this};
 };
 

@@ -1,7 +1,7 @@
 // The hub's packets from and to the guest.
-#include <cstring>
 #include <sys/socket.h>
 
+#include "block/segment_cursor.h"
 #include "devices/vsock_hub.h"
 
 namespace ringside {
@@ -40,14 +40,7 @@ uint32_t VsockHub::FillFrom(VsockClient& client, std::span<const Segment> buffer
 void VsockHub::Put(const VsockHeader& header, std::span<const Segment> buffer) const {
   VsockHeader addressed = header;
   addressed.dst_cid = cid_;
-  const VsockHeaderBytes bytes = EncodeVsockHeader(addressed);
-  size_t at = 0;
-  for (const Segment& segment : buffer) {
-    const size_t some = std::min<size_t>(segment.length, bytes.size() - at);
-    std::memcpy(segment.host, &bytes[at], some);
-    at += some;
-    if (at == bytes.size()) return;
-  }
+  CopyToSegments(buffer, {}, EncodeVsockHeader(addressed));
 }
 
 bool VsockHub::Receive(const VsockHeader& header, std::span<iovec> payload) {
@@ -119,7 +112,7 @@ bool VsockHub::ReceiveFor(VsockClient& client, const VsockHeader& header,
       if (!connection.guest_sends() && client.backlog.empty()) AfterFlush(client);
       break;
     case Outcome::kFinished:
-      Reset({.src_cid = kVsockHostCid, .src_port = header.dst_port, .dst_port = header.src_port});
+      ResetKnown(connection.ports());
       Linger(client);
       return true;
     case Outcome::kReset:

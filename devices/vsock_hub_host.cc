@@ -128,23 +128,21 @@ void VsockHub::Greet(VsockClient& client) {
   ConnectLine line = {.state = ConnectLine::State::kWrong};
   if (size > 0) line = ParseConnectLine({bytes, static_cast<size_t>(size)});
   if (line.state == ConnectLine::State::kPartial && !client.hung_up) return;
-  const bool joins = line.state == ConnectLine::State::kWhole &&
-                     recv(client.fd.get(), bytes, line.length, MSG_DONTWAIT) ==
-                         static_cast<ssize_t>(line.length) &&
-                     Join(client, line.port);
-  if (joins) return;
+  const bool joins =
+      line.state == ConnectLine::State::kWhole &&
+      recv(client.fd.get(), bytes, line.length, MSG_DONTWAIT) == static_cast<ssize_t>(line.length);
+  if (joins) return Join(client, line.port);
   counts_.refused.Add();
   Remove(client);
 }
 
-bool VsockHub::Join(VsockClient& client, uint32_t guest_port) {
+void VsockHub::Join(VsockClient& client, uint32_t guest_port) {
   client.connection.emplace(
       VsockConnection::AskedByHost({.host = NextPort(guest_port), .guest = guest_port}));
   client.stage = VsockClient::Stage::kJoined;
   table_.Add(client);
   SetWait(client, Wait::kAnswer);
   Update(client);
-  return true;
 }
 
 // In turns, so that a guest which is slow to forget a connection does not mistake the next for it.
@@ -179,21 +177,14 @@ void VsockHub::HasRead(VsockClient& client, bool all) {
 
 // Into the buffer behind where its header will be. How many bytes.
 uint32_t VsockHub::Read(VsockClient& client, std::span<const Segment> buffer) {
-  size_t left = client.connection->MaySend(), skipped = kVsockHeaderSize, count = 0, room = 0;
-  for (const Segment& segment : buffer) {
-    const size_t skip = std::min<size_t>(skipped, segment.length);
-    const size_t some = std::min<size_t>(segment.length - skip, left);
-    skipped -= skip;
-    if (some == 0) continue;
-    parts_[count++] = {segment.host + skip, some};
-    left -= some;
-    room += some;
-  }
-  msghdr message = {.msg_iov = parts_.data(), .msg_iovlen = count};
+  const uint32_t most = client.connection->MaySend();
+  const std::span<iovec> parts = BehindVsockHeader(buffer, most, parts_);
+  const uint64_t room = std::min<uint64_t>(TotalLength(buffer) - kVsockHeaderSize, most);
+  msghdr message = {.msg_iov = parts.data(), .msg_iovlen = parts.size()};
   const ssize_t size =
       Uninterrupted([&] { return recvmsg(client.fd.get(), &message, MSG_DONTWAIT); });
   if (size > 0) {
-    HasRead(client, static_cast<size_t>(size) < room);
+    HasRead(client, static_cast<uint64_t>(size) < room);
     return static_cast<uint32_t>(size);
   }
   if (size < 0 && errno == EAGAIN) {
@@ -259,11 +250,7 @@ void VsockHub::HostTakesNothing(VsockClient& client) {
 void VsockHub::AfterFlush(VsockClient& client) {
   if (client.stage == VsockClient::Stage::kLingering) return Remove(client);
   Watch(client, client.watched & ~uint32_t{EPOLLOUT});
-  if (client.backlog.has_memory() && spare_.size() < spare_.capacity()) {
-    spare_.push_back(client.backlog.TakeMemory());
-  } else {
-    client.backlog.TakeMemory().reset();
-  }
+  KeepMemory(client.backlog);
   if (!client.connection->guest_sends()) shutdown(client.fd.get(), SHUT_WR);
 }
 

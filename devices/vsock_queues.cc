@@ -1,10 +1,9 @@
 #include "devices/vsock_queues.h"
 
-#include <algorithm>
 #include <atomic>
-#include <cstring>
 
 #include "base/status.h"
+#include "block/segment_cursor.h"
 #include "devices/net_port.h"
 
 namespace ringside {
@@ -74,29 +73,13 @@ void VsockTransmitQueue::Resume() {
 // it meanwhile. False: it has none.
 bool VsockTransmitQueue::TakePacket(VsockHeader& header) {
   VsockHeaderBytes bytes;
-  size_t at = 0;
-  for (const Segment& segment : buffers_.readable()) {
-    const size_t some = std::min<size_t>(segment.length, bytes.size() - at);
-    std::memcpy(bytes.data() + at, segment.host, some);
-    at += some;
+  if (TotalLength(buffers_.readable()) < bytes.size()) {
+    return queue().Break("a packet is shorter than its header");
   }
-  if (at < bytes.size()) return queue().Break("a packet is shorter than its header");
   if (!buffers_.writable().empty()) return queue().Break("a packet is to be written");
+  CopyFromSegments(buffers_.readable(), {}, bytes);
   header = DecodeVsockHeader(bytes);
   return true;
-}
-
-// As much of it as there is, behind the header.
-std::span<iovec> VsockTransmitQueue::Payload(uint32_t length) {
-  size_t count = 0, skipped = kVsockHeaderSize;
-  for (const Segment& segment : buffers_.readable()) {
-    const size_t skip = std::min<size_t>(skipped, segment.length);
-    const size_t some = std::min<size_t>(segment.length - skip, length);
-    skipped -= skip;
-    length -= static_cast<uint32_t>(some);
-    if (some > 0) payload_[count++] = {segment.host + skip, some};
-  }
-  return std::span(payload_).first(count);
 }
 
 void VsockTransmitQueue::Run() {
@@ -115,7 +98,7 @@ void VsockTransmitQueue::Run() {
     const uint32_t length = header.op == VsockOp::kData ? header.length : 0;
     if (trace != nullptr) trace->Taken(chain.head(), RequestKind::kWrite, length);
     stats.writes.Add();
-    if (hub_.Receive(header, Payload(length))) {
+    if (hub_.Receive(header, BehindVsockHeader(buffers_.readable(), length, payload_))) {
       stats.bytes_written.Add(length);
     } else {
       stats.errors.Add();

@@ -8,8 +8,6 @@
 // Spec: VIRTIO 1.2, sections 5.10.2 and 5.10.6.
 #pragma once
 
-#include <array>
-
 #include "devices/queue_worker.h"
 #include "devices/vsock_hub.h"
 
@@ -59,11 +57,10 @@ class VsockTransmitQueue final : public QueueWorker, private VsockQueueSide {
   void Forget() override { hub_.CloseAll(); }
   void LookAgain() override { Written(); }
   bool TakePacket(VsockHeader& header);
-  std::span<iovec> Payload(uint32_t length);
 
   VsockHub& hub_;
-  ChainBuffers buffers_;                           // of the chain at hand
-  std::array<iovec, ChainBuffers::kMax> payload_;  // likewise
+  ChainBuffers buffers_;  // of the chain at hand
+  VsockPayload payload_;  // likewise
 };
 
 }  // namespace ringside

@@ -188,7 +188,7 @@ class Rounds(Lab):
         progress = mock.Mock()
         with tempfile.TemporaryDirectory() as name, mock.patch("comparekit.lab.run_script", run_script):
             directory = pathlib.Path(name)
-            others = lab.run_rounds(directory, 2, lambda _number, results: results, ["a\n", "b\n"],
+            others = lab.run_rounds(directory, 2, lambda _number, results: results, [["a\n", "b\n"]],
                                     progress)
             with tarfile.open(directory / "results.tar") as archive:
                 self.assertEqual(archive.extractfile("2/figures").read(), b"b\na\n")

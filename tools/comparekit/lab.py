@@ -84,10 +84,11 @@ def guest_lines(machines, loads):
 
 def run_lab(directory, options, machines, loads, progress):
     """Leaves results.tar in the directory; returns what run_rounds() does."""
-    lines = list(guest_lines(machines, loads))
+    groups = [list(guest_lines(machines, its_loads)) for its_loads in guests_of(loads).values()]
+    guests = sum(map(len, groups))
     jobs = len(machines) * sum(len(load.jobs) for load in loads)
     runtime_s = options.runtime / 1000
-    limit_s = (len(lines) * GUEST_S + jobs * (runtime_s + JOB_S)) * LOAD_FACTOR
+    limit_s = (guests * GUEST_S + jobs * (runtime_s + JOB_S)) * LOAD_FACTOR
     data = directory / "data.img"
     files = (SCRIPTS / "common.sh", SCRIPTS / "nvme.sh", SCRIPTS / "qemu.sh", options.ringside,
              "/usr/sbin/debugfs", *([] if options.nvme else [f"{data}:{DATA}"]))
@@ -103,22 +104,24 @@ def run_lab(directory, options, machines, loads, progress):
                 "sh", SCRIPTS / "compare.sh", directory / GUESTS, get_kernel(options.kernel).bzimage,
                 directory / "initrd", directory / "root.img", str(number), f"{runtime_s:g}", results]
 
-    return run_rounds(directory, options.rounds, command, lines, progress)
+    return run_rounds(directory, options.rounds, command, groups, progress)
 
 
-def run_rounds(directory, rounds, command, lines, progress):
+def run_rounds(directory, rounds, command, groups, progress):
     """Runs a script in the lab once for each round: `command` makes its words of the round's number and
-    of the archive that it leaves; the file GUESTS in the directory has `lines` then, one for each guest,
-    as turned() has them. Leaves the archives together in results.tar in the directory, and returns what
-    follow() does of all of them. A round whose lab crashes is told of, and the others count."""
-    others = {}
+    of the archive that it leaves; the file GUESTS in the directory then has a line for each guest. Those
+    of a group compare with each other, and are as turned() has them. Leaves the archives together in
+    results.tar in the directory, and returns what follow() does of all of them. A round whose lab crashes
+    is told of, and the others count."""
+    others, guests = {}, rounds * sum(map(len, groups))
     progress.show("starting the lab")
     with tarfile.open(directory / "results.tar", "w") as together:
         for number in range(1, rounds + 1):
             results = directory / f"round-{number}.tar"
-            (directory / GUESTS).write_text("".join(turned(lines, number)))
+            (directory / GUESTS).write_text("".join(line for lines in groups
+                                                    for line in turned(lines, number)))
             try:
-                others |= run_script(command(number, results), rounds * len(lines), progress)
+                others |= run_script(command(number, results), guests, progress)
             except MeasureError as error:
                 progress.note(f"round {number} is lost: {error}")
                 continue
@@ -130,7 +133,7 @@ def run_rounds(directory, rounds, command, lines, progress):
 
 
 def turned(lines, number):
-    """Those of a round: each begins with another one, lest one of them always comes first."""
+    """Those of a group in a round: each begins with another one, lest one always comes first."""
     first = (number - 1) % len(lines)
     return lines[first:] + lines[:first]
 

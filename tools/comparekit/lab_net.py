@@ -107,14 +107,14 @@ def _run_lab(directory, options, machines, progress):
         result = subprocess.run([LAB, *arguments], stdout=subprocess.DEVNULL, check=False)
         if result.returncode != 0:
             raise MeasureError(f"tools/lab {arguments[0]} ended with status {result.returncode}")
-    lines = [f"{_place(machine, pairs)} {pairs} "
-             f"tap=rs0,queues={pairs}{',vhost=on' if machine.vhost else ''} {machine.command}\n"
-             for pairs in options.pairs for machine in machines]
+    groups = [[f"{_place(machine, pairs)} {pairs} "
+               f"tap=rs0,queues={pairs}{',vhost=on' if machine.vhost else ''} {machine.command}\n"
+               for machine in machines] for pairs in options.pairs]
     jobs = jobs_of(options)
     (directory / "jobs").write_text("".join(f"{name} --parallel {count} {load.options}\n"
                                             for name, load, count in jobs))
     runtime_s = options.runtime / 1000
-    limit_s = len(lines) * (GUEST_S + len(jobs) * (runtime_s + JOB_S)) * LOAD_FACTOR
+    limit_s = len(machines) * len(groups) * (GUEST_S + len(jobs) * (runtime_s + JOB_S)) * LOAD_FACTOR
     files = (SCRIPTS / "common.sh", SCRIPTS / "qemu.sh", options.ringside, "/usr/bin/iperf3",
              directory / "jobs")
 
@@ -127,7 +127,7 @@ def _run_lab(directory, options, machines, progress):
                 "sh", SCRIPTS / "compare_net.sh", directory / GUESTS, directory / "jobs",
                 get_kernel(options.kernel).bzimage, initrd, str(number), f"{runtime_s:g}", results]
 
-    return run_rounds(directory, options.rounds, command, lines, progress)
+    return run_rounds(directory, options.rounds, command, groups, progress)
 
 
 def _place(machine, pairs):

@@ -112,7 +112,7 @@ TEST_P(VirtioVsockStressTest, EachByteComesBack) {
   const absl::Time patience_ends = absl::Now() + 3 * kWaitLimit;
   for (uint32_t turn = 0; running > 0 && absl::Now() < patience_ends; ++turn) {
     GuestTurn(random);
-    if (turn % 512 == 0) Move(turn / 512 % 2);
+    if (turn % 512 == 0) Move(0, turn / 512 % 2);
     if (turn % 512 == 300) {
       Pause();
       device_->Resume();
@@ -145,7 +145,7 @@ TEST_P(VirtioVsockStressTest, DriversGoInTheMiddle) {
     const auto turns = static_cast<int>(random() % 2000);
     for (int turn = 0; turn < turns && running > 0; ++turn) {
       GuestTurn(random);
-      if (turn % 256 == 0) Move(turn / 256 % 2);
+      if (turn % 256 == 0) Move(0, turn / 256 % 2);
     }
     Reset();
     EXPECT_EQ(counts().open.Get(), 0U);

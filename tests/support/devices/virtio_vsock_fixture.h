@@ -16,14 +16,8 @@
 #include <vector>
 
 #include "devices/virtio_vsock.h"
-#include "tests/support/devices/fake_driver.h"
-#include "tests/support/devices/guest_memory.h"
-#include "tests/support/devices/recording_virtio_events.h"
+#include "tests/support/devices/queued_device_fixture.h"
 #include "tests/support/directories.h"
-#include "tests/support/poll/run_on.h"
-#include "tests/support/poll/waiters.h"
-#include "tests/support/recording_log.h"
-#include "tests/support/wait.h"
 
 namespace ringside::testing {
 
@@ -105,49 +99,17 @@ struct VsockPacket {
   std::string payload;
 };
 
-class VirtioVsockTest : public ::testing::TestWithParam<IoThread::Waiter> {
+class VirtioVsockTest : public QueuedDeviceTest<VirtioVsock> {
  protected:
   static constexpr uint64_t kCid = 3;
-  static constexpr uint16_t kRingSize = 64;
-  static constexpr uint64_t kQueueMemory = 16 << 20;
   static constexpr uint32_t kSlot = 64 << 10;  // of one buffer
-
-  struct Queue {
-    Queue(const GuestMemory& memory, uint16_t index, bool event_idx)
-        : driver(memory, {.size = kRingSize,
-                          .address = 0x10000 + 2 * index * kQueueMemory,
-                          .event_idx = event_idx}),
-          buffers((2 * index + 1) * kQueueMemory) {
-      line.Connect(&call);
-    }
-    FakeDriver driver;
-    const uint64_t buffers;
-    const EventFd kick = *EventFd::Create(), call = *EventFd::Create();
-    std::atomic<uint8_t> isr{0};
-    InterruptLine line{isr, 1};
-    std::array<uint64_t, kRingSize> address_of{};  // by head
-    uint32_t next = 0;
-    uint64_t kicks = 0;
-  };
-
-  void SetUp() override {
-    if (GetParam() == IoThread::Waiter::kUring) {
-      if (const absl::Status status = UringStatus(); !status.ok()) GTEST_SKIP() << status.message();
-    }
-  }
-  void TearDown() override {
-    if (active_) Reset();
-    device_.reset();
-  }
 
   std::string path() const { return directory_ / "vm.sock"; }
   std::string PathOf(uint32_t port) const { return path() + "_" + std::to_string(port); }
 
   void Make(size_t max_connections = 1024, const PollConfig& poll = {}) {
     host_ = *VsockHost::Listen(path());
-    for (auto& thread : threads_) {
-      thread = *IoThread::Start("vsock", GetParam(), {.poll = poll});
-    }
+    StartThreads("vsock", poll);
     device_ = *VirtioVsock::Create(
         *host_, *memory_, *threads_[0],
         {.name = "vsock0", .cid = kCid, .max_connections = max_connections, .log = Logger(&log_)});
@@ -155,55 +117,15 @@ class VirtioVsockTest : public ::testing::TestWithParam<IoThread::Waiter> {
   // With as many receive buffers as fit.
   void Start(uint32_t buffer_size = 4096) {
     if (device_ == nullptr) Make();
-    queues_.clear();
-    std::vector<QueueSetup> setups;
-    for (uint16_t i = 0; i < VirtioVsock::kQueues; ++i) {
-      queues_.push_back(std::make_unique<Queue>(*memory_, i, event_idx_));
-      setups.push_back(queues_[i]->driver.Setup(i, queues_[i]->kick, queues_[i]->line));
-    }
-    device_->Activate(VirtioVsock::kStreamFeature | queues_[0]->driver.features(), setups, events_);
-    active_ = true;
+    Activate(VirtioVsock::kStreamFeature);
     if (buffer_size > 0) GiveBuffers(kRingSize, buffer_size);
-  }
-  void Reset() {
-    active_ = false;
-    BoundedEvent done;
-    TaskOf task([&] { done.Notify(); });
-    device_->Reset(task);
-    done.WaitOrAbort();
-  }
-  void Pause() {
-    BoundedEvent done;
-    TaskOf task([&] { done.Notify(); });
-    device_->Pause(task);
-    done.WaitOrAbort();
-  }
-  void Move(size_t thread, uint16_t queue = 0) {
-    BoundedEvent done;
-    device_->MoveQueue(queue, *threads_[thread], [&](const absl::Status& status) {
-      EXPECT_TRUE(status.ok()) << status;
-      done.Notify();
-    });
-    done.WaitOrAbort();
   }
 
   Queue& rx() { return *queues_[0]; }
   Queue& tx() { return *queues_[1]; }
-  std::byte* At(uint64_t address, uint64_t size) { return memory_->At(address, size); }
   VsockCounts& counts() { return host_->counts(); }
-  void Publish(Queue& queue) {
-    queue.driver.Publish();
-    if (!queue.driver.NeedsKick()) return;
-    ++queue.kicks;
-    queue.kick.Signal();
-  }
-
   void GiveBuffers(size_t count, uint32_t size = 4096) {
-    for (size_t i = 0; i < count; ++i) {
-      const uint64_t address = rx().buffers + (rx().next++ % (2 * kRingSize)) * kSlot;
-      rx().address_of[rx().driver.NewChain().AppendWritable(address, size).Add()] = address;
-    }
-    Publish(rx());
+    QueuedDeviceTest::GiveBuffers(rx(), count, size, kSlot);
   }
   bool HasPacket() { return rx().driver.HasUsed(); }
   // The next packet for the guest, whose buffer is given back.
@@ -260,12 +182,7 @@ class VirtioVsockTest : public ::testing::TestWithParam<IoThread::Waiter> {
     const size_t size = bytes.size() + payload.size();
     std::memcpy(At(address, size), bytes.data(), bytes.size());
     payload.copy(reinterpret_cast<char*>(At(address, size)) + bytes.size(), payload.size());
-    auto chain = queue.driver.NewChain();
-    const size_t piece = (size + pieces - 1) / pieces;
-    for (size_t at = 0; at < size; at += piece) {
-      chain.AppendReadable(address + at, static_cast<uint32_t>(std::min(piece, size - at)));
-    }
-    chain.Add();
+    AddReadable(queue, address, size, pieces);
   }
   void SendRaw(const VsockHeader& header, std::string_view payload = {}, size_t pieces = 1) {
     Add(header, payload, pieces);
@@ -318,16 +235,8 @@ class VirtioVsockTest : public ::testing::TestWithParam<IoThread::Waiter> {
     return socket;
   }
 
-  const std::unique_ptr<GuestMemory> memory_ = MakeMemory(256 << 20);
   const TempDirectory directory_;
-  RecordingLog log_;
-  RecordingVirtioEvents events_;
-  bool event_idx_ = true;
   std::unique_ptr<VsockHost> host_;
-  std::unique_ptr<IoThread> threads_[2];
-  std::vector<std::unique_ptr<Queue>> queues_;
-  std::unique_ptr<VirtioVsock> device_;
-  bool active_ = false;
 };
 
 }  // namespace ringside::testing

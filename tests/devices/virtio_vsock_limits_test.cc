@@ -1,0 +1,257 @@
+// What a virtio-vsock device bears of guests and of programs of the host that break its rules, do
+// not read, or are too many.
+#include <gmock/gmock.h>
+
+#include "tests/support/devices/virtio_vsock_fixture.h"
+#include "tests/support/temp_file.h"
+
+namespace ringside::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+TEST_P(VirtioVsockTest, UnknownConnectionsAreReset) {
+  Start();
+  const Stream stream = {.guest_port = 1, .host_port = 2};
+  for (const VsockOp op : {VsockOp::kData, VsockOp::kResponse, VsockOp::kShutdown,
+                           VsockOp::kCreditUpdate, VsockOp::kCreditRequest, VsockOp{77}}) {
+    Send(stream, op);
+    const VsockHeader reset = NextOp(VsockOp::kReset);
+    EXPECT_EQ(reset.src_port, 2U);
+    EXPECT_EQ(reset.dst_port, 1U);
+  }
+  // Not a RST, nor what is from somebody else.
+  Send(stream, VsockOp::kReset);
+  VsockHeader header = HeaderOf(stream, VsockOp::kData);
+  header.src_cid = 4;
+  SendRaw(header);
+  ASSERT_TRUE(WaitForTaken());
+  EXPECT_FALSE(HasPacket());
+  EXPECT_EQ(device_->stats(1).errors.Get(), 1U);
+  // Other guests and other types are not there.
+  header = HeaderOf(stream, VsockOp::kRequest);
+  header.dst_cid = 17;
+  SendRaw(header);
+  EXPECT_EQ(NextOp(VsockOp::kReset).src_cid, 17U);
+  header = HeaderOf(stream, VsockOp::kRequest);
+  header.type = 2;
+  SendRaw(header);
+  EXPECT_EQ(NextOp(VsockOp::kReset).type, 2);
+}
+
+TEST_P(VirtioVsockTest, PacketsThatBreakTheRulesEndTheirConnectionAlone) {
+  Start();
+  Stream other;
+  const HostSocket unharmed = Join(other, 1);
+  const auto expect_reset = [&](const char* what, auto send) {
+    SCOPED_TRACE(what);
+    Stream stream;
+    const HostSocket host = Join(stream, 2);
+    send(stream);
+    EXPECT_EQ(NextOp(VsockOp::kReset).src_port, stream.host_port);
+    EXPECT_TRUE(host.AtEnd());
+  };
+  expect_reset("length", [&](Stream& s) { SendRaw(HeaderOf(s, VsockOp::kData, 100), "short"); });
+  expect_reset("huge", [&](Stream& s) { SendRaw(HeaderOf(s, VsockOp::kData, ~0U), "short"); });
+  expect_reset("request", [&](Stream& s) { Send(s, VsockOp::kRequest); });
+  expect_reset("response", [&](Stream& s) { Send(s, VsockOp::kResponse); });
+  expect_reset("op", [&](Stream& s) { Send(s, VsockOp{0}); });
+  SendData(other, "");
+  SendData(other, "fine");
+  EXPECT_EQ(unharmed.Read(4), "fine");
+  EXPECT_THAT(events_.reasons(), IsEmpty());
+}
+
+TEST_P(VirtioVsockTest, ChainsThatAreNoPacketsBreakTheQueue) {
+  const auto expect_broken = [&](const char* why, auto give) {
+    Start(0);
+    const size_t before = events_.reasons().size();
+    give();
+    ASSERT_TRUE(SpinUntil([&] { return events_.reasons().size() > before; })) << why;
+    EXPECT_THAT(events_.reasons().back(), HasSubstr(why));
+    Reset();
+  };
+  expect_broken("shorter than its header", [&] {
+    tx().driver.NewChain().AppendReadable(tx().buffers, kVsockHeaderSize - 1).Add();
+    Publish(tx());
+  });
+  expect_broken("to be written", [&] {
+    tx().driver.NewChain().AppendReadable(tx().buffers, 44).AppendWritable(tx().buffers, 1).Add();
+    Publish(tx());
+  });
+  expect_broken("no room for a packet", [&] {
+    GiveBuffers(1, kVsockHeaderSize);
+    Send({}, VsockOp::kData);
+  });
+  expect_broken("is to be read", [&] {
+    rx().driver.NewChain().AppendReadable(rx().buffers, 100).Add();
+    Publish(rx());
+    Send({}, VsockOp::kData);
+  });
+}
+
+TEST_P(VirtioVsockTest, HeadersInPiecesAndScatteredBuffers) {
+  Start(0);
+  // A header in three pieces, and data behind the second.
+  auto chain = rx().driver.NewChain();
+  const uint64_t at = rx().buffers;
+  chain.AppendWritable(at, 10).AppendWritable(at + 10, 30).AppendWritable(at + 40, 9);
+  rx().address_of[chain.AppendWritable(at + 49, 100).Add()] = at;
+  Publish(rx());
+  const HostSocket listener = HostSocket::ListenAt(PathOf(9));
+  const Stream stream = {.guest_port = 1, .host_port = 9};
+  SendRaw(HeaderOf(stream, VsockOp::kRequest), "", 11);
+  EXPECT_EQ(NextPacket(100)->header.op, VsockOp::kResponse);
+  const HostSocket host = listener.Accept();
+  SendData(stream, "in very many pieces", 50);
+  EXPECT_EQ(host.Read(19), "in very many pieces");
+  ASSERT_TRUE(host.Write(std::string(200, 'x')));
+  // As far as each buffer goes.
+  EXPECT_EQ(NextPacket(100)->payload.size(), 56U);
+  EXPECT_EQ(NextPacket(100)->payload.size(), 56U);
+}
+
+TEST_P(VirtioVsockTest, AHostThatDoesNotReadHoldsUpItselfAlone) {
+  Start();
+  Stream slow, quick;
+  const HostSocket slow_host = Join(slow, 1), quick_host = Join(quick, 2);
+  const std::string data = Pattern(60000, 3);
+  // More than its socket holds, and up to the credit.
+  uint64_t sent = 0, told = 0;
+  for (int i = 0; i < 400 && sent - told + data.size() <= VsockConnection::kRoom; ++i) {
+    SendData(slow, data);
+    sent += data.size();
+    ASSERT_TRUE(WaitForTaken());
+    while (HasPacket()) told = NextPacket()->header.fwd_cnt;
+  }
+  EXPECT_GT(sent, VsockConnection::kRoom);
+  SendData(quick, "quick");
+  EXPECT_EQ(quick_host.Read(5), "quick");
+  for (uint64_t got = 0; got < sent; got += data.size()) {
+    ASSERT_EQ(slow_host.Read(data.size()), data) << got;
+  }
+  // And there is room again.
+  while (told < sent - VsockConnection::kRoom / 2) {
+    const std::optional<VsockPacket> packet = NextPacket();
+    ASSERT_TRUE(packet.has_value());
+    told = packet->header.fwd_cnt;
+  }
+}
+
+TEST_P(VirtioVsockTest, DataBeyondTheCreditResets) {
+  Start();
+  Stream stream;
+  const HostSocket host = Join(stream);
+  const std::string data(64000, 'x');
+  while (!HasPacket() || NextPacket()->header.op != VsockOp::kReset) SendData(stream, data);
+}
+
+TEST_P(VirtioVsockTest, AGuestThatDoesNotReadHoldsUpItselfAlone) {
+  Start();
+  Stream slow = {.buf_alloc = 8192}, quick;
+  const HostSocket slow_host = Join(slow, 1), quick_host = Join(quick, 2);
+  const std::string data = Pattern(100000, 5);
+  ASSERT_TRUE(slow_host.Write(data));
+  EXPECT_EQ(NextData(8192), data.substr(0, 8192));
+  EXPECT_EQ(NextPacket()->header.op, VsockOp::kCreditRequest);
+  EXPECT_EQ(counts().credit_waits.Get(), 1U);
+  ASSERT_TRUE(quick_host.Write("quick"));
+  EXPECT_EQ(NextData(5), "quick");
+  // It is asked again, and answers in the end.
+  EXPECT_EQ(NextPacket()->header.op, VsockOp::kCreditRequest);
+  std::string got = data.substr(0, 8192);
+  while (got.size() < data.size()) {
+    slow.fwd_cnt = static_cast<uint32_t>(got.size());
+    Send(slow, VsockOp::kCreditUpdate);
+    got += NextData(std::min<size_t>(8192, data.size() - got.size()));
+  }
+  EXPECT_EQ(got, data);
+}
+
+// Linux guests reset a connection of which too many packets wait.
+TEST_P(VirtioVsockTest, SmallPiecesBecomeLargePackets) {
+  Start();
+  Stream stream;
+  const HostSocket host = Join(stream);
+  std::string expected, got;
+  uint32_t packets = 0;
+  for (int i = 0; i < 400; ++i) {
+    const std::string piece(1, static_cast<char>('a' + i % 26));
+    ASSERT_TRUE(host.Write(piece));
+    expected += piece;
+    while (HasPacket()) {
+      const std::optional<VsockPacket> packet = NextPacket();
+      got += packet->payload;
+      packets += packet->header.op == VsockOp::kData;
+      // It reads nothing, so it has nothing to tell.
+      if (packet->header.op == VsockOp::kCreditRequest) Send(stream, VsockOp::kCreditUpdate);
+    }
+  }
+  EXPECT_LE(packets, VsockSendCredit::kMaxPackets);
+  // It has read all of that.
+  stream.fwd_cnt = static_cast<uint32_t>(got.size());
+  Send(stream, VsockOp::kCreditUpdate);
+  got += NextData(expected.size() - got.size(), &packets);
+  EXPECT_EQ(got, expected);
+}
+
+TEST_P(VirtioVsockTest, WithoutBuffersSocketsAreLeftAlone) {
+  Start(0);
+  GiveBuffers(1);
+  Stream stream;
+  const HostSocket host = HostSocket::ConnectTo(path());
+  ASSERT_TRUE(host.Write("CONNECT 80\n"));
+  stream = {.guest_port = 80, .host_port = NextPacket(0)->header.src_port};
+  Send(stream, VsockOp::kResponse);
+  (void)host.ReadLine();
+  ASSERT_TRUE(host.Write("1"));
+  ASSERT_TRUE(host.Write("2"));
+  SleepObserver observer(*threads_[0]);
+  ASSERT_TRUE(observer.WaitUntilItSleeps());
+  const uint64_t wake_ups = threads_[0]->stats().wake_ups.Get();
+  for (int i = 0; i < 50; ++i) ASSERT_TRUE(host.Write("x"));
+  EXPECT_LE(threads_[0]->stats().wake_ups.Get(), wake_ups + 2);
+  // The other direction goes on.
+  SendData(stream, "out");
+  EXPECT_EQ(host.Read(3), "out");
+  // And a kick is wanted now.
+  const uint64_t kicks = rx().kicks;
+  GiveBuffers(1);
+  EXPECT_EQ(rx().kicks, kicks + 1);
+  const std::string got = NextPacket(0)->payload;
+  EXPECT_EQ(got.substr(0, 3), "12x");
+}
+
+TEST_P(VirtioVsockTest, ATurnIsBounded) {
+  Start();
+  Stream stream;
+  const HostSocket host = Join(stream);
+  for (int i = 0; i < 63; ++i) Add(HeaderOf(stream, VsockOp::kData, 1), "x");
+  RunOn(*threads_[0], [&] { Publish(tx()); });
+  ASSERT_EQ(host.Read(63).size(), 63U);
+  EXPECT_GE(device_->stats(1).batches.Get(), 63U / 16);
+}
+
+TEST_P(VirtioVsockTest, ThereAreNoMoreThanItMayHave) {
+  Make(2);
+  Start();
+  Stream one, two;
+  HostSocket first = Join(one);
+  const HostSocket second = Join(two);
+  const HostSocket third = HostSocket::ConnectTo(path());
+  EXPECT_TRUE(third.AtEnd());
+  const HostSocket listener = HostSocket::ListenAt(PathOf(9));
+  Send({.guest_port = 8, .host_port = 9}, VsockOp::kRequest);
+  EXPECT_EQ(NextOp(VsockOp::kReset).src_port, 9U);
+  EXPECT_EQ(counts().refused.Get(), 2U);
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("max-connections")));
+  Send(one, VsockOp::kReset);
+  ASSERT_TRUE(first.AtEnd());
+  Stream again;
+  const HostSocket fourth = Join(again);
+}
+
+}  // namespace
+}  // namespace ringside::testing

@@ -1,6 +1,7 @@
 #include "block/throttle_gate.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace ringside {
 
@@ -33,11 +34,20 @@ bool ThrottleGate::Admit(BlockOp op, uint64_t bytes) {
   return true;
 }
 
-// What waits is charged anew, to the new limits.
+// What waits is charged anew, to the new limits, if they are new.
 void ThrottleGate::Refresh(uint32_t version) {
   version_ = version;
   rates_ = throttle_.rates();
-  waits_ = false;
+  waits_ = std::exchange(interrupted_version_, 0) == version;
+  since_ = now_;
+  fits_ = std::max(fits_, now_);
+}
+
+void ThrottleGate::Interrupt(int64_t now_ns) {
+  if (!waits_ || interrupted_version_ != 0) return;
+  const int64_t waited_ns = now_ns - since_ / kThrottleTicksPerNs;
+  stats_.waited_ns.Add(static_cast<uint64_t>(std::max<int64_t>(waited_ns, 0)));
+  interrupted_version_ = std::exchange(version_, 0);
 }
 
 [[gnu::noinline]] bool ThrottleGate::MayGoNow(BlockOp op, uint64_t bytes) {

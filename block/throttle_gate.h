@@ -28,17 +28,21 @@ class ThrottleGate {
 
   // Requests are about to be asked for, in the order of the ring. `version`: the throttle's.
   void Begin(uint32_t version, int64_t now_ns) {
-    if (version != version_) Refresh(version);
     now_ = now_ns * kThrottleTicksPerNs;
     from_ = now_;
+    if (version != version_) Refresh(version);
   }
-  // The same in the middle of what was there at Begin: who was late then still is, as what is left
-  // has not come any later.
+  // The same in the middle of what was there at Begin, and soon after: who was late then still is,
+  // as what is left has not come any later.
   void GoOn(uint32_t version, int64_t now_ns) {
     const Ticks late = version == version_ ? now_ - from_ : 0;
+    const Ticks before = now_;
     Begin(version, now_ns);
-    from_ -= late;
+    if (now_ - before < kLateTicks) from_ -= late;
   }
+  // The queue asks no more for a time, for another reason than its limits: what waits has not
+  // waited since then, and nothing comes due meanwhile. Begin ends it.
+  void Interrupt(int64_t now_ns);
   // Whether the next one may go. If not, it is asked for again at ask_again_ns().
   bool Admit(BlockOp op, uint64_t bytes);
   int64_t ask_again_ns() const;
@@ -59,7 +63,8 @@ class ThrottleGate {
 
   DiskThrottle& throttle_;
   ThrottleStats& stats_;
-  uint32_t version_ = 0;  // of the throttle, when these were its rates
+  uint32_t version_ = 0;  // of the throttle, when these were its rates; 0 while interrupted
+  uint32_t interrupted_version_ = 0;  // before; 0: it is not, or nothing waits
   ThrottleRates rates_;
   Ticks now_ = 0;   // of Begin
   Ticks from_ = 0;  // when the next one is taken to have come

@@ -70,6 +70,7 @@ void BlkQueue::Drains() {
 void BlkQueue::EndWait() {
   if (throttling_ == nullptr) return;
   io_thread().Disarm(throttling_->timer);
+  throttling_->gate.Interrupt(throttling_->clock.NowNs());
   LetGo();
 }
 

@@ -65,6 +65,11 @@ class NetGate {
   }
   // The turn ends although there may be more frames, which the next one carries.
   void CutShort() { cut_short_ = true; }
+  // No turn follows for a time: the queue pauses, moves or is reset.
+  void Interrupt() {
+    cut_short_ = false;
+    gate_.Interrupt(MonotonicNs());
+  }
   bool Admit(uint64_t bytes) {
     const bool admits = !limits_ || gate_.Admit(direction_, bytes);
     owed_bytes_ = admits ? 0 : bytes;

@@ -87,6 +87,7 @@ void NetReceiveQueue::LetGoOfAll() {
   Unwatch();
   io_thread().Disarm(limit_timer_);
   io_thread().Disarm(keep_timer_);
+  gate_.Interrupt();
   while (end_ > first_) PutBack(std::span(&buffers_[--end_].chain, 1));
   first_ = end_ = first_part_ = end_part_ = 0;
   room_ = 0;

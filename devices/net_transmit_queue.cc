@@ -100,6 +100,7 @@ void NetTransmitQueue::AskAgain(int64_t /*now_ns*/) {
 void NetTransmitQueue::EndWait() {
   io_thread().Disarm(timer_);
   io_thread().Disarm(writable_);
+  gate_.Interrupt();
   LetGo();
 }
 

@@ -46,6 +46,11 @@ class BusyQueue {
     gate_.Begin(throttle_.version(), now_ns);
     return gate_.Admit(op, bytes);
   }
+  bool GoesOn(int64_t now_ns) {
+    gate_.GoOn(throttle_.version(), now_ns);
+    return gate_.Admit(op, bytes);
+  }
+  void Interrupt(int64_t now_ns) { gate_.Interrupt(now_ns); }
 
   BlockOp op = BlockOp::kRead;
   uint64_t bytes = 4096;
@@ -240,6 +245,38 @@ TEST(ThrottleTest, ChangedLimitsHoldAtTheNextLook) {
   throttle.Set(Iops(1000));
   queue.RunUntil(kStartNs + 200 * kMs);
   EXPECT_NEAR(static_cast<double>(queue.gone_ns.size()), 101, 2);
+}
+
+// A pause is not the limits' doing, and no time of it is saved up.
+TEST(ThrottleTest, AnInterruptionIsNoWait) {
+  DiskThrottle throttle;
+  throttle.Set(Iops(1000));
+  BusyQueue queue(throttle);
+  queue.RunUntil(kStartNs + 500 * kUs);
+  EXPECT_EQ(queue.gone_ns.size(), 1u);
+  queue.Interrupt(kStartNs + 500 * kUs);
+  queue.Interrupt(kStartNs + kSecond);
+  queue.next_ns = kStartNs + 550 * kUs;
+  queue.RunUntil(kStartNs + 600 * kUs);
+  EXPECT_EQ(queue.gone_ns.size(), 1u) << "what is owed stays so";
+  queue.Interrupt(kStartNs + 600 * kUs);
+  queue.gone_ns.clear();
+  queue.next_ns = kStartNs + 10 * kSecond;
+  queue.RunUntil(kStartNs + 10 * kSecond + 100 * kUs);
+  EXPECT_EQ(queue.gone_ns.size(), 2u) << "what is paid for long since, and the one behind it";
+  EXPECT_EQ(queue.stats_.waited_ns.Get(), 550 * kUs);
+}
+
+// Who has had nothing to do since a turn that was cut short is not late any more.
+TEST(ThrottleTest, BeingLateIsForgotten) {
+  DiskThrottle throttle;
+  throttle.Set(Iops(1000));
+  BusyQueue queue(throttle);
+  queue.RunUntil(kStartNs + kMs / 2);
+  EXPECT_TRUE(queue.Admits(kStartNs + 50 * kMs));
+  EXPECT_TRUE(queue.GoesOn(kStartNs + 51 * kMs)) << "it is still";
+  EXPECT_TRUE(queue.GoesOn(kStartNs + 10 * kSecond));
+  EXPECT_FALSE(queue.GoesOn(kStartNs + 10 * kSecond + 10));
 }
 
 // A guest may write another request where the one stood that was charged.

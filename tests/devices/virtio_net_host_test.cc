@@ -141,6 +141,11 @@ TEST_P(VirtioNetTest, ADriverOfOnePairHasOneWhateverWasSaved) {
   device_->RestoreState(state);
   Start(kMerge | kControl);
   EXPECT_EQ(network_->last_pairs, 1);
+  EXPECT_EQ(network_->last_too_soon, HostNetwork::TooSoon::kNever)
+      << "a restore does not wait for what guests may do";
+  Reset();
+  Start(kMerge | kControl);
+  EXPECT_EQ(network_->last_too_soon, HostNetwork::TooSoon::kWait);
 }
 
 TEST_P(VirtioNetTest, ADeviceThatCannotBeSetUpNeedsAReset) {
@@ -237,11 +242,12 @@ TEST_P(VirtioNetTest, EachDirectionHasItsLimit) {
   }
 }
 
-// A frame is due every 2 ms, and the thread has something else to do for 60: more than a turn's.
+// A frame is due every 4 ms, and the thread has something else to do for 90: more than a turn's.
+// There are frames for longer, as the test's own thread may be late, too.
 TEST_P(VirtioNetTest, LateWakeUpsTakeNothingFromTheLimits) {
   constexpr uint32_t kFrames = 60;
   Make();
-  throttle_.Set({.iops_read = {.average = 500}, .iops_write = {.average = 500}});
+  throttle_.Set({.iops_read = {.average = 250}, .iops_write = {.average = 250}});
   Start();
   GiveBuffers(rx(), kFrames);
   for (uint32_t i = 0; i < kFrames; ++i) {
@@ -258,11 +264,11 @@ TEST_P(VirtioNetTest, LateWakeUpsTakeNothingFromTheLimits) {
   testing::RunOn(*threads_[0], [&] {
     frames_before = {frames(0), frames(1)};
     waits_before = {waited(0), waited(1)};
-    absl::SleepFor(absl::Milliseconds(60));
+    absl::SleepFor(absl::Milliseconds(90));
   });
   for (const uint16_t queue : {0, 1}) {
     ASSERT_TRUE(SpinUntil([&] { return waited(queue) > waits_before[queue]; }));
-    EXPECT_GE(frames(queue) - frames_before[queue], 25u) << "queue " << queue;
+    EXPECT_GE(frames(queue) - frames_before[queue], 20u) << "queue " << queue;
   }
 }
 

@@ -304,7 +304,7 @@ void VirtioNet::RestoreState(std::span<const uint8_t> bytes) {
   State state;
   std::memcpy(&state, bytes.data(), sizeof state);
   mac_.store(MacBits(state.config.mac), std::memory_order_relaxed);
-  next_pairs_ = state.pairs;
+  restored_pairs_ = state.pairs;
   // Switches may have to learn where it is now.
   announces_.store(true, std::memory_order_relaxed);
 }
@@ -315,12 +315,14 @@ void VirtioNet::Activated(uint64_t features) {
   features_ = features;
   port_.merges = (features & kMergeBuffers) != 0;
   port_.offloads = OffloadsOf(features) & network_.info().offloads;
-  const uint16_t next = std::exchange(next_pairs_, uint16_t{1});
+  const std::optional<uint16_t> restored_pairs = std::exchange(restored_pairs_, std::nullopt);
   // A driver has nobody to ask again, so it waits in its vCPU if it comes too soon after others.
-  absl::Status status = network_.SetOffloads(port_.offloads);
+  const auto too_soon =
+      restored_pairs.has_value() ? HostNetwork::TooSoon::kNever : HostNetwork::TooSoon::kWait;
+  absl::Status status = network_.SetOffloads(port_.offloads, too_soon);
   if (status.ok()) {
-    status =
-        SetPairs((features & kMultiQueue) != 0 ? next : uint16_t{1}, HostNetwork::TooSoon::kWait);
+    status = SetPairs((features & kMultiQueue) != 0 ? restored_pairs.value_or(1) : uint16_t{1},
+                      too_soon);
   }
   // Of a network that is gone its queues find that out, and drop frames.
   if (absl::IsUnavailable(status)) status = absl::OkStatus();

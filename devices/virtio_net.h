@@ -139,7 +139,7 @@ class VirtioNet final : public QueuedDevice, private NetOwner {
   std::atomic<bool> announces_{false};  // asks the driver to make itself known
   std::atomic<uint16_t> pairs_{1};
   uint64_t features_ = 0;                          // while it is active
-  uint16_t next_pairs_ = 1;                        // at the next activation
+  std::optional<uint16_t> restored_pairs_;         // for the activation that follows
   mutable Mutex mutex_;                            // a queue may move while the device is activated
   absl::Status unusable_ ABSL_GUARDED_BY(mutex_);  // why no frames are carried
 };

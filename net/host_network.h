@@ -111,13 +111,13 @@ class HostNetwork {
   virtual const Info& info() const = 0;
   virtual FrameChannel& channel(uint16_t pair) = 0;
   // A guest that changes its network all the time would hold up others who change networks of this
-  // host. A change that comes too soon after others waits, for a second at most, or is refused.
-  enum class TooSoon { kWait, kRefuse };
-  // From now on frames leave that much to the guest, and no more: waits if it is too soon.
-  // Unavailable: the network is gone.
-  virtual absl::Status SetOffloads(uint32_t offloads) = 0;
-  // From now on the first `pairs` channels get frames, and the others none. Likewise;
+  // host. A change of a guest's that comes too soon after others waits, for a second at most, or is
+  // refused; one of the host's own never does.
+  enum class TooSoon { kWait, kRefuse, kNever };
+  // From now on frames leave that much to the guest, and no more. Unavailable: the network is gone.
   // ResourceExhausted: it was too soon.
+  virtual absl::Status SetOffloads(uint32_t offloads, TooSoon too_soon) = 0;
+  // From now on the first `pairs` channels get frames, and the others none. Likewise.
   virtual absl::Status SetPairs(uint16_t pairs, TooSoon too_soon) = 0;
   // Has the host see that the cable is pulled, or plugged in, where it can.
   virtual void SetCarrier(bool /*up*/) {}

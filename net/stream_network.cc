@@ -8,9 +8,9 @@
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/time.h>
-#include <sys/un.h>
 
 #include "base/status.h"
+#include "base/unix_address.h"
 
 namespace ringside {
 namespace {
@@ -176,18 +176,13 @@ absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::On(UniqueFd fd, st
 }
 
 absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::Connect(const std::string& path) {
-  sockaddr_un address = {.sun_family = AF_UNIX};
-  if (path.empty() || path.size() >= sizeof address.sun_path) {
-    return BadInput("the network's socket '%s' is not a path of 1 to %d characters", path,
-                    sizeof address.sun_path - 1);
-  }
-  path.copy(address.sun_path, path.size());
+  RINGSIDE_ASSIGN_OR_RETURN(const UnixAddress address, UnixAddress::Of(path));
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoError(errno, "cannot make a socket", "raise 'ulimit -n'");
   // Who listens and takes nobody would hold up the caller without end. Frames are sent without
   // waiting, whatever this says.
   setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (connect(fd.get(), address.address(), address.size()) != 0) {
     const std::string what = absl::StrFormat("cannot connect to the network's socket '%s'", path);
     if (errno == EAGAIN) {
       return absl::FailedPreconditionError(absl::StrFormat(

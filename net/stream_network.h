@@ -27,7 +27,9 @@ class StreamNetwork final : public HostNetwork {
 
   const Info& info() const override { return info_; }
   FrameChannel& channel(uint16_t /*pair*/) override { return *channel_; }
-  absl::Status SetOffloads(uint32_t /*offloads*/) override { return absl::OkStatus(); }
+  absl::Status SetOffloads(uint32_t /*offloads*/, TooSoon /*too_soon*/) override {
+    return absl::OkStatus();
+  }
   absl::Status SetPairs(uint16_t /*pairs*/, TooSoon /*too_soon*/) override {
     return absl::OkStatus();
   }

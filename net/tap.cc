@@ -14,7 +14,6 @@
 #include "base/clock.h"
 #include "base/host_files.h"
 #include "base/status.h"
-#include "net/tap_claim.h"
 
 namespace ringside {
 namespace {
@@ -171,17 +170,23 @@ absl::StatusOr<std::unique_ptr<Tap>> Tap::ByName(const std::string& name, uint16
   if (name.empty() || name.size() > kMaxName) {
     return BadInput("tap '%s': an interface's name has 1 to %d characters", name, kMaxName);
   }
-  const bool exists = if_nametoindex(name.c_str()) != 0;
+  const unsigned index = if_nametoindex(name.c_str());
   std::unique_ptr<Tap> tap(new Tap);
+  if (index != 0) {
+    // Before the first queue, which would have its share of the frames at once.
+    RINGSIDE_ASSIGN_OR_RETURN(tap->claim_, TapClaim::OfInterface(index, name));
+  }
   ifreq request = Request(name);
   for (uint16_t pair = 0; pair < pairs; ++pair) {
     RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, OpenQueue(request, pairs));
     RINGSIDE_RETURN_IF_ERROR(tap->Add(std::move(fd)));
   }
   tap->info_.name = request.ifr_name;
-  RINGSIDE_ASSIGN_OR_RETURN(tap->claim_,
-                            ClaimTap(tap->channels_.front()->receive_fd(), tap->info_.name));
-  if (!exists) RINGSIDE_RETURN_IF_ERROR(SetUpInterface(request, mtu));
+  if (index == 0) {
+    RINGSIDE_ASSIGN_OR_RETURN(
+        tap->claim_, TapClaim::OfInterface(if_nametoindex(request.ifr_name), request.ifr_name));
+    RINGSIDE_RETURN_IF_ERROR(SetUpInterface(request, mtu));
+  }
   RINGSIDE_RETURN_IF_ERROR(tap->SetUp());
   return tap;
 }
@@ -192,6 +197,9 @@ absl::StatusOr<std::unique_ptr<Tap>> Tap::ByDescriptors(std::span<const int> fds
   }
   std::unique_ptr<Tap> tap(new Tap);
   for (const int number : fds) {
+    if (std::ranges::count(fds, number) > 1) {
+      return BadInput("descriptor %d is given twice: each queue pair has one of its own", number);
+    }
     UniqueFd fd(fcntl(number, F_DUPFD_CLOEXEC, 0));
     if (!fd.valid()) return BadInput("descriptor %d is not open: give one of a tap", number);
     RINGSIDE_ASSIGN_OR_RETURN(std::string name, CheckQueue(number, fd));
@@ -204,8 +212,8 @@ absl::StatusOr<std::unique_ptr<Tap>> Tap::ByDescriptors(std::span<const int> fds
     tap->info_.name = std::move(name);
     RINGSIDE_RETURN_IF_ERROR(tap->Add(std::move(fd)));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(tap->claim_,
-                            ClaimTap(tap->channels_.front()->receive_fd(), tap->info_.name));
+  RINGSIDE_ASSIGN_OR_RETURN(
+      tap->claim_, TapClaim::OfQueue(tap->channels_.front()->receive_fd(), tap->info_.name));
   for (size_t i = 0; i < fds.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(PrepareQueue(fds[i], tap->channels_[i]->receive_fd()));
   }
@@ -279,6 +287,7 @@ absl::Status Tap::NotChanged(int error, const std::string& what) const {
 
 absl::Status Tap::AllowChanges(int changes, TooSoon too_soon) {
   while (const int64_t wait_ns = changes_.Ask(MonotonicNs(), changes)) {
+    if (too_soon == TooSoon::kNever) break;
     if (too_soon == TooSoon::kRefuse) {
       return absl::ResourceExhaustedError(
           absl::StrFormat("the guest changes tap '%s' too often", info_.name));
@@ -288,9 +297,9 @@ absl::Status Tap::AllowChanges(int changes, TooSoon too_soon) {
   return absl::OkStatus();
 }
 
-absl::Status Tap::SetOffloads(uint32_t offloads) {
+absl::Status Tap::SetOffloads(uint32_t offloads, TooSoon too_soon) {
   if (offloads == offloads_) return absl::OkStatus();
-  RINGSIDE_RETURN_IF_ERROR(AllowChanges(1, TooSoon::kWait));
+  RINGSIDE_RETURN_IF_ERROR(AllowChanges(1, too_soon));
   if (ioctl(channels_.front()->receive_fd(), TUNSETOFFLOAD, uint64_t{offloads}) != 0) {
     return NotChanged(errno, absl::StrFormat("tap '%s' does not change its offloads", info_.name));
   }

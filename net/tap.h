@@ -22,6 +22,7 @@
 #include "net/change_limit.h"
 #include "net/frame_file.h"
 #include "net/running_counts.h"
+#include "net/tap_claim.h"
 #include "net/vhost_net.h"
 
 namespace ringside {
@@ -49,7 +50,7 @@ class Tap final : public HostNetwork {
     return vhosts_.empty() ? nullptr : vhosts_[pair].get();
   }
   std::optional<NetCounts> counts() const override;
-  absl::Status SetOffloads(uint32_t offloads) override;
+  absl::Status SetOffloads(uint32_t offloads, TooSoon too_soon) override;
   absl::Status SetPairs(uint16_t pairs, TooSoon too_soon) override;
   void SetCarrier(bool up) override;
 
@@ -62,8 +63,7 @@ class Tap final : public HostNetwork {
   absl::Status NotChanged(int error, const std::string& what) const;
 
   Info info_;
-  // While it is open no other network of this process has the tap: it goes after the queues.
-  UniqueFd claim_;
+  TapClaim claim_;  // goes after the queues
   std::vector<std::unique_ptr<FrameFile>> channels_;
   std::vector<std::unique_ptr<VhostNet>> vhosts_;  // of the channels, or none
   mutable Mutex counts_mutex_;

@@ -205,10 +205,12 @@ TEST_F(StreamNetworkTest, WhatIsNoSuchSocketIsRefused) {
   EXPECT_THAT(StreamNetwork::ByDescriptor(9999).status(), IsBadInput("9999", "no stream socket"));
   EXPECT_THAT(StreamNetwork::ByDescriptor(STDERR_FILENO).status(),
               IsBadInput("descriptor 2", "no stream socket"));
-  EXPECT_THAT(StreamNetwork::Connect("").status(), IsBadInput("''", "characters"));
-  EXPECT_THAT(StreamNetwork::Connect(std::string(200, 'x')).status(),
-              IsBadInput("x", "characters"));
-  const absl::Status nobody = StreamNetwork::Connect("/nowhere/passt.sock").status();
+  EXPECT_THAT(StreamNetwork::Connect("").status(), IsBadInput("''", "socket"));
+  EXPECT_THAT(StreamNetwork::Connect(std::string(200, 'x')).status(), IsBadInput("x", "too long"));
+  EXPECT_EQ(StreamNetwork::Connect("/nowhere/passt.sock").status().code(),
+            absl::StatusCode::kNotFound);
+  const testing::TempDirectory directory;
+  const absl::Status nobody = StreamNetwork::Connect(directory / "passt.sock").status();
   EXPECT_TRUE(absl::IsFailedPrecondition(nobody)) << nobody;
 }
 

@@ -62,8 +62,9 @@ class SocketNetwork final : public HostNetwork {
 
   const Info& info() const override { return info_; }
   FrameChannel& channel(uint16_t pair) override { return *channels_[pair]; }
-  absl::Status SetOffloads(uint32_t offloads) override {
+  absl::Status SetOffloads(uint32_t offloads, TooSoon too_soon) override {
     last_offloads = offloads;
+    last_too_soon = too_soon;
     return refuses;
   }
   absl::Status SetPairs(uint16_t pairs, TooSoon too_soon) override {

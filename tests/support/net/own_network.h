@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/if.h>
+#include <linux/if_arp.h>
 #include <linux/rtnetlink.h>
 #include <sched.h>
 #include <string>
@@ -44,6 +45,12 @@ class OwnNetwork {
     const int others = Flags(name) & ~IFF_UP;
     request.ifr_flags = static_cast<short>(up ? others | IFF_UP : others);
     return ioctl(Socket().get(), SIOCSIFFLAGS, &request) == 0;
+  }
+  // Its hardware address is 02:00:00:00:00:LAST from then on.
+  static bool SetAddress(const std::string& name, char last) {
+    ifreq request = Request(name);
+    request.ifr_hwaddr = {.sa_family = ARPHRD_ETHER, .sa_data = {2, 0, 0, 0, 0, last}};
+    return ioctl(Socket().get(), SIOCSIFHWADDR, &request) == 0;
   }
   // Removes an interface, whoever uses it.
   static bool Remove(const std::string& name) {

@@ -3,9 +3,9 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <ctime>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "base/sync.h"
 #include "base/thread.h"
@@ -18,12 +18,6 @@ constexpr size_t kConfigSize = 36;                   // up to num_queues (sectio
 constexpr size_t kCapacityOffset = 0;
 constexpr size_t kQueuesOffset = 34;
 constexpr uint64_t kMaxMemory = 1 << 30;  // what one registered buffer may have
-
-int64_t ThreadCpuNs() {
-  timespec now;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 }  // namespace
 

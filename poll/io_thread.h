@@ -28,6 +28,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "base/clock.h"
 #include "poll/mailbox.h"
 #include "poll/source.h"
 #include "poll/timers.h"
@@ -42,6 +43,8 @@ const char* SignallingName(Signalling signalling);
 class IoThread final : private Wait::Owner {
  public:
   enum class Waiter { kEpoll, kUring, kUringWithCommands };
+  // So often a descriptor is looked at that the kernel cannot watch, for want of memory.
+  static constexpr int64_t kRetryWatchNs = 10'000'000;
 
   // kUring, kUringWithCommands (poll/uring.h): FailedPrecondition where io_uring cannot be had.
   static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name,
@@ -88,8 +91,14 @@ class IoThread final : private Wait::Owner {
   // Until Drop; one that is not held already.
   void Hold(HeldSignal& signal);
   void Drop(HeldSignal& signal);
-  void Arm(FdWatch& watch) { waiter_->Arm(watch); }
-  void Disarm(FdWatch& watch) { waiter_->Disarm(watch); }
+  void Arm(FdWatch& watch) {
+    // Its owner looks for itself then, which also shows an error of the descriptor.
+    if (!waiter_->Arm(watch)) timers_.Arm(watch.retry_, MonotonicNs() + kRetryWatchNs);
+  }
+  void Disarm(FdWatch& watch) {
+    waiter_->Disarm(watch);
+    timers_.Disarm(watch.retry_);
+  }
   // As Timers.
   void Arm(Timer& timer, int64_t at_ns) { timers_.Arm(timer, at_ns); }
   void Disarm(Timer& timer) { timers_.Disarm(timer); }

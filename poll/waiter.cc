@@ -47,21 +47,22 @@ bool Waiter::RunOneWatch(int64_t timeout_ns) {
   return true;
 }
 
-void Waiter::Arm(FdWatch& watch) {
-  if (watch.in_always_ready_) return;
+bool Waiter::Arm(FdWatch& watch) {
+  if (watch.in_always_ready_) return true;
   epoll_event event{.events = watch.events_ | EPOLLONESHOT, .data = {.ptr = &watch}};
   const int operation = watch.added_ ? EPOLL_CTL_MOD : EPOLL_CTL_ADD;
   if (epoll_ctl(epoll_.get(), operation, watch.fd_, &event) == 0) {
     watch.added_ = true;
-    return;
+    return true;
   }
-  // EPERM: the file cannot be polled because it never blocks. Any other error shows up at the read
-  // or write that follows.
+  if (errno != EPERM) return false;
+  // The file cannot be polled because it never blocks.
   FdWatch** link = &always_ready_;
   while (*link != nullptr) link = &(*link)->next_always_ready_;
   *link = &watch;
   watch.next_always_ready_ = nullptr;
   watch.in_always_ready_ = true;
+  return true;
 }
 
 void Waiter::Disarm(FdWatch& watch) {

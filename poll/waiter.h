@@ -10,6 +10,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
+#include "poll/timers.h"
 #include "poll/uring.h"
 
 namespace ringside {
@@ -25,11 +26,15 @@ class FdWatch {
 
  private:
   friend class Waiter;
+  friend class IoThread;
+  void Expired(int64_t /*now_ns*/) { Ready(); }
+
   const int fd_;
   const uint32_t events_;  // EPOLLIN or EPOLLOUT
   bool added_ = false;
   FdWatch* next_always_ready_ = nullptr;
   bool in_always_ready_ = false;
+  TimerTo<FdWatch, &FdWatch::Expired> retry_{*this};
 };
 
 class Waiter {
@@ -59,7 +64,8 @@ class Waiter {
   // Null: there is none.
   virtual Uring* uring() { return nullptr; }
 
-  void Arm(FdWatch& watch);
+  // False: the kernel cannot watch it now, for want of memory or of watches (epoll_ctl(2)).
+  bool Arm(FdWatch& watch);
   void Disarm(FdWatch& watch);
   // Whether a watch is to run, as far as is known without a system call.
   bool HasReady() const { return always_ready_ != nullptr || descriptor_ready_; }

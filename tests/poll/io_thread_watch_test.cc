@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "base/fd.h"
 #include "poll/io_thread.h"
 #include "tests/support/descriptors.h"
@@ -214,6 +215,26 @@ TEST_P(IoThreadWatch, AWatchMayDestroyItselfInReady) {
     Arm(*watch);
     gone.WaitOrAbort();
   }
+}
+
+// As for want of memory: the thread looks now and then instead, and does not spin.
+TEST_P(IoThreadWatch, WhatTheKernelCannotWatchNowIsLookedAtNowAndThen) {
+  constexpr int kClosed = 1'000'000;
+  BoundedEvent three;
+  Watch watch(kClosed, [&] {
+    if (watch.count == 3) three.Notify();
+    io_thread_->Arm(watch);
+  });
+  const absl::Time start = absl::Now();
+  Arm(watch);
+  three.WaitOrAbort();
+  const auto most =
+      static_cast<int>((absl::Now() - start) / absl::Nanoseconds(IoThread::kRetryWatchNs)) + 1;
+  EXPECT_LE(CountOf(watch), most + 1);
+  Disarm(watch);
+  const int count = CountOf(watch);
+  absl::SleepFor(absl::Nanoseconds(2 * IoThread::kRetryWatchNs));
+  EXPECT_EQ(CountOf(watch), count);
 }
 
 class AlwaysReadyWatch : public IoThreadWatch {

@@ -27,6 +27,12 @@ inline std::string_view Message(const absl::Status& status) {
   return {status.message().data(), status.message().size()};
 }
 
+// Says in front of an error what it is about: a device, a network.
+inline absl::Status Of(std::string_view name, const absl::Status& status) {
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrFormat("%s: %s", name, Message(status)));
+}
+
 }  // namespace ringside
 
 #define RINGSIDE_CONCAT_(a, b) a##b

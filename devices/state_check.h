@@ -15,10 +15,4 @@ inline absl::Status CheckBits(std::string_view name, uint64_t value, uint64_t bi
   return BadInput("the saved %s is %#x; no bits but %#x can be set", name, value, bits);
 }
 
-// Says which device it is about.
-inline absl::Status Of(std::string_view name, const absl::Status& status) {
-  if (status.ok()) return status;
-  return absl::Status(status.code(), absl::StrFormat("%s: %s", name, Message(status)));
-}
-
 }  // namespace ringside

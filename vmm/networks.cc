@@ -39,10 +39,6 @@ void AddCounts(const std::optional<NetCounts>& counts, std::vector<QueueStatisti
   queues[1].bytes_written = counts->bytes_out;
 }
 
-absl::Status Named(const std::string& id, const absl::Status& status) {
-  return absl::Status(status.code(), absl::StrFormat("network '%s': %s", id, Message(status)));
-}
-
 }  // namespace
 
 std::string NetworkId(const NetConfig& config, size_t index) {
@@ -96,8 +92,8 @@ absl::StatusOr<std::unique_ptr<Networks>> Networks::Open(const MachineConfig& co
   }
   std::unique_ptr<Networks> networks(new Networks(log));
   for (size_t i = 0; i < config.networks.size(); ++i) {
-    const absl::Status status = networks->Add(config.networks[i], io_threads);
-    if (!status.ok()) return Named(NetworkId(config.networks[i], i), status);
+    const std::string name = absl::StrFormat("network '%s'", NetworkId(config.networks[i], i));
+    RINGSIDE_RETURN_IF_ERROR(Of(name, networks->Add(config.networks[i], io_threads)));
   }
   return networks;
 }

@@ -10,9 +10,8 @@
 namespace ringside {
 namespace {
 
-absl::Status Named(const DeviceConfig& config, const absl::Status& status) {
-  if (status.ok()) return status;
-  return {status.code(), absl::StrFormat("device '%s': %s", config.id, Message(status))};
+std::string NameOf(const DeviceConfig& config) {
+  return absl::StrFormat("device '%s'", config.id);
 }
 
 }  // namespace
@@ -22,7 +21,7 @@ absl::Status CheckOwnDevice(const DeviceConfig& config, const IoThreads& io_thre
     return BadInput("device '%s' has nothing that makes it; set DeviceConfig::create", config.id);
   }
   for (const std::string& name : config.io_threads) {
-    RINGSIDE_RETURN_IF_ERROR(Named(config, io_threads.CheckName(name)));
+    RINGSIDE_RETURN_IF_ERROR(Of(NameOf(config), io_threads.CheckName(name)));
   }
   return absl::OkStatus();
 }
@@ -38,7 +37,7 @@ absl::StatusOr<std::unique_ptr<VirtioDevice>> MakeOwnDevice(const DeviceConfig& 
     return BadInput("device '%s' is null; DeviceConfig::create returns a device or an error",
                     config.id);
   }
-  RINGSIDE_RETURN_IF_ERROR(Named(config, OwnDevice::Check(*device)));
+  RINGSIDE_RETURN_IF_ERROR(Of(NameOf(config), OwnDevice::Check(*device)));
   return std::make_unique<OwnDevice>(std::move(device), context.memory, io_threads,
                                      config.trace_latency);
 }

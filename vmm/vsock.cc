@@ -7,14 +7,6 @@
 #include "vmm/pci_slots.h"
 
 namespace ringside {
-namespace {
-
-absl::Status Named(const VsockConfig& config, const absl::Status& status) {
-  return absl::Status(status.code(),
-                      absl::StrFormat("vsock '%s': %s", VsockId(config), Message(status)));
-}
-
-}  // namespace
 
 std::string VsockId(const VsockConfig& config) {
   return config.id.empty() ? "vsock0" : config.id;
@@ -24,11 +16,10 @@ absl::StatusOr<std::unique_ptr<Vsock>> Vsock::Open(const VsockConfig& config,
                                                    const IoThreads& io_threads, Logger log) {
   std::string io_thread = config.io_thread;
   if (io_thread.empty()) io_thread = io_threads.names().front();
-  if (const absl::Status status = io_threads.CheckName(io_thread); !status.ok()) {
-    return Named(config, status);
-  }
+  const std::string name = absl::StrFormat("vsock '%s'", VsockId(config));
+  RINGSIDE_RETURN_IF_ERROR(Of(name, io_threads.CheckName(io_thread)));
   absl::StatusOr<std::unique_ptr<VsockHost>> host = VsockHost::Listen(config.path);
-  if (!host.ok()) return Named(config, host.status());
+  if (!host.ok()) return Of(name, host.status());
   return std::unique_ptr<Vsock>(new Vsock(config, std::move(io_thread), *std::move(host), log));
 }
 

@@ -89,6 +89,9 @@ class CompareLabNetTest(unittest.TestCase):
                                    ("out-1.end", "200001000 50000500 5 107", "cannot be"),
                                    ("out-1.json", "{}", "no figures: KeyError"),
                                    ("out-1.end", "none", "no figures: ValueError"),
+                                   ("out-1.json", "[]", "no figures: TypeError"),
+                                   ("udp-in-1.json", json.dumps({**udp(9, 0, 0), "server_output_json": {
+                                       "end": {"sum": {}, "streams": []}}}), "no figures:"),
                                    # What the server has seen, not what the client has sent.
                                    ("udp-in-1.json", json.dumps(udp(10, 0, 0)), "server_output_json"),
                                    ("facts", "pairs=1", "another number of queue pairs"),

@@ -151,7 +151,7 @@ def read(archive, options, machines, others):
                 try:
                     files = GuestFiles(archive, f"./{number}/{place}")
                     samples += _samples(files.text, options, machine, pairs, number, noisy)
-                except (MeasureError, KeyError, ValueError) as error:
+                except (MeasureError, LookupError, ValueError, TypeError, ArithmeticError) as error:
                     reason = str(error) if isinstance(error, MeasureError) else f"no figures: {error!r}"
                     failures.append(f"{machine.contestant.name}, round {number}, {pairs} pairs: {reason}")
     if not samples:

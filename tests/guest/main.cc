@@ -31,6 +31,7 @@
 //   hostile-net=NAME  the same on the first network, on either transport (hostile_net.h)
 //   rw=HOW      measures the first disk; the other words are in job.h
 //   net=HOW     measures the first network; the other words are in net_job.h
+//   vsock=HOW   measures the first vsock; the other words are in vsock_job.h
 //   end=HOW     poweroff (default), reset, triple, internal, halt, spin, qemu
 //
 // boot.S gets here from either entry point, in 64-bit mode at CPL 3 on the bootstrap processor.
@@ -45,6 +46,7 @@
 #include "machine.h"
 #include "measure.h"
 #include "measure_net.h"
+#include "measure_vsock.h"
 #include "virtio_search.h"
 
 namespace guest {
@@ -95,6 +97,7 @@ void RunChecks(const CommandLine& command_line) {
   if (!hostile_net.empty()) CheckHostileNet(command_line, hostile_net);
   Measure(command_line);
   MeasureNet(command_line);
+  MeasureVsock(command_line);
   if (command_line.IsOn("button")) AwaitButton();
 }
 

@@ -25,16 +25,16 @@ namespace ringside::testing {
 class HostSocket {
  public:
   explicit HostSocket(UniqueFd fd) : fd_(std::move(fd)) {}
+  static HostSocket Unconnected() {
+    return HostSocket(UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  }
   static HostSocket ConnectTo(const std::string& path) {
-    HostSocket socket(UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
-    const sockaddr_un address = AddressOf(path);
-    if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-      std::abort();
-    }
+    HostSocket socket = Unconnected();
+    if (!socket.Connect(path)) std::abort();
     return socket;
   }
   static HostSocket ListenAt(const std::string& path, int backlog = 1024) {
-    HostSocket socket(UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+    HostSocket socket = Unconnected();
     const sockaddr_un address = AddressOf(path);
     if (bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
         listen(socket.fd(), backlog) != 0) {
@@ -44,6 +44,10 @@ class HostSocket {
   }
 
   int fd() const { return fd_.get(); }
+  bool Connect(const std::string& path) const {
+    const sockaddr_un address = AddressOf(path);
+    return connect(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  }
   HostSocket Accept() const {
     if (!WaitForFd(fd(), POLLIN)) std::abort();
     return HostSocket(UniqueFd(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC)));
@@ -127,6 +131,14 @@ class VirtioVsockTest : public QueuedDeviceTest<VirtioVsock> {
   void GiveBuffers(size_t count, uint32_t size = 4096) {
     QueuedDeviceTest::GiveBuffers(rx(), count, size, kSlot);
   }
+  void GiveEventBuffer() {
+    Queue& queue = *queues_[VirtioVsock::kEvent];
+    const uint64_t address = queue.buffers + 8 * queue.next++;
+    std::memset(At(address, 8), 0x55, 8);
+    queue.driver.NewChain().AppendWritable(address, 8).Add();
+    Publish(queue);
+  }
+  bool HasEvent() { return queues_[VirtioVsock::kEvent]->driver.HasUsed(); }
   bool HasPacket() { return rx().driver.HasUsed(); }
   // The next packet for the guest, whose buffer is given back.
   std::optional<VsockPacket> NextPacket(uint32_t buffer_size = 4096) {

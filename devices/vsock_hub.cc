@@ -218,18 +218,27 @@ void VsockHub::LogOnce(bool& logged, const char* what) {
 void VsockHub::SetWait(VsockClient& client, Wait wait) {
   if (client.wait != Wait::kNothing) waits_[static_cast<size_t>(client.wait)].Remove(client);
   client.wait = wait;
-  if (wait == Wait::kNothing) return;
+  if (wait == Wait::kNothing) {
+    // A timer that nobody needs would wake a thread that has nothing to do.
+    if (works() && timer_.armed() && FirstEndNs() == Timers::kNever) io_thread_->Disarm(timer_);
+    return;
+  }
   client.wait_ends_ns = MonotonicNs() + DurationOf(wait);
   waits_[static_cast<size_t>(wait)].PushBack(client);
   if (works() && (!timer_.armed() || client.wait_ends_ns < timer_ns_)) StartTimer();
 }
 
-// For whoever is first: of each kind of wait that is the one in front.
-void VsockHub::StartTimer() {
-  timer_ns_ = accept_again_ns_ != 0 ? accept_again_ns_ : Timers::kNever;
+// Of whoever is first: of each kind of wait that is the one in front.
+int64_t VsockHub::FirstEndNs() const {
+  int64_t first_ns = accept_again_ns_ != 0 ? accept_again_ns_ : Timers::kNever;
   for (const auto& wait : waits_) {
-    if (!wait.empty()) timer_ns_ = std::min(timer_ns_, wait.front()->wait_ends_ns);
+    if (!wait.empty()) first_ns = std::min(first_ns, wait.front()->wait_ends_ns);
   }
+  return first_ns;
+}
+
+void VsockHub::StartTimer() {
+  timer_ns_ = FirstEndNs();
   if (timer_ns_ != Timers::kNever) io_thread_->Arm(timer_, timer_ns_);
 }
 

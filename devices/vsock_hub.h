@@ -136,6 +136,7 @@ class VsockHub {
   void Remove(VsockClient& client);
   void RemoveAll();
   void SetWait(VsockClient& client, Wait wait);
+  int64_t FirstEndNs() const;
   void StartTimer();
   void Expired(int64_t now_ns);
   void ExpiredOne(VsockClient& client);

@@ -14,6 +14,8 @@ namespace guest {
 // Of the host: the client listens there.
 constexpr uint32_t kVsockControlPort = 4000;
 constexpr uint32_t kVsockSinkPort = 4001;  // for streams out
+// Of a program that sends back what it gets, for what is no measuring (vsock_guest.py).
+constexpr uint32_t kVsockMirrorPort = 4002;
 // Of the guest.
 constexpr uint32_t kVsockServicePort = 5000;
 constexpr uint32_t kVsockEndPort = 5001;  // who connects there ends vsock=serve, and is refused

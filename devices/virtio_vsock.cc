@@ -13,15 +13,17 @@ namespace {
 // (section 5.10.6.7).
 class VsockEventQueue final : public QueueWorker {
  public:
-  VsockEventQueue(const Parts& parts, std::atomic<bool>& owes_reset, const QueueSetup& setup,
+  VsockEventQueue(const Parts& parts, VsockResetNotice& notice, const QueueSetup& setup,
                   uint64_t features)
-      : QueueWorker(parts, setup, features, QueueSignal::Hold::kNever), owes_reset_(owes_reset) {}
+      : QueueWorker(parts, setup, features, QueueSignal::Hold::kNever), notice_(notice) {
+    notice.Begin();
+  }
   VsockEventQueue(const Parts& parts, const VsockEventQueue& before)
-      : QueueWorker(parts, before), owes_reset_(before.owes_reset_) {}
+      : QueueWorker(parts, before), notice_(before.notice_) {}
 
-  bool HasWork() override { return owes_reset_ && QueueWorker::HasWork(); }
+  bool HasWork() override { return notice_.is_owed() && QueueWorker::HasWork(); }
   void EnableNotify() override {
-    if (owes_reset_) QueueWorker::EnableNotify();
+    if (notice_.is_owed()) QueueWorker::EnableNotify();
   }
   // All connections are gone: VIRTIO_VSOCK_EVENT_TRANSPORT_RESET, which is zero.
   void Run() override {
@@ -35,12 +37,12 @@ class VsockEventQueue final : public QueueWorker {
       return ReportIfBroken();
     }
     CopyToSegments(buffers_.writable(), {}, kTransportReset);
-    owes_reset_ = false;
+    notice_.Told(queue());
     Answer(std::move(chain), kTransportReset.size());
   }
 
  private:
-  std::atomic<bool>& owes_reset_;
+  VsockResetNotice& notice_;
   ChainBuffers buffers_;
 };
 
@@ -87,7 +89,7 @@ std::unique_ptr<QueueWorker> VirtioVsock::NewWorker(uint16_t queue, const QueueW
   if (queue == kTransmit) {
     return std::make_unique<VsockTransmitQueue>(parts, *hub_, setup, features);
   }
-  return std::make_unique<VsockEventQueue>(parts, owes_reset_, setup, features);
+  return std::make_unique<VsockEventQueue>(parts, hub_->reset_notice(), setup, features);
 }
 
 std::unique_ptr<QueueWorker> VirtioVsock::NextWorker(uint16_t queue,

@@ -8,7 +8,6 @@
 // Spec: VIRTIO 1.2, section 5.10. Seqpacket sockets are not offered.
 #pragma once
 
-#include <atomic>
 #include <memory>
 
 #include "devices/queued_device.h"
@@ -30,7 +29,7 @@ class VirtioVsock final : public QueuedDevice {
   void MoveQueue(uint16_t queue, IoThread& to, QueueLife::MoveDone done) override;
 
   // A driver that was saved had connections, and they are not here: it is told.
-  void RestoreState(std::span<const uint8_t> /*state*/) override { owes_reset_ = true; }
+  void RestoreState(std::span<const uint8_t> /*state*/) override { hub_->reset_notice().Owe(); }
 
   uint16_t id() const override { return 19; }
   uint32_t pci_class() const override { return 0x028000; }  // network, other
@@ -57,7 +56,6 @@ class VirtioVsock final : public QueuedDevice {
 
   const uint64_t cid_;
   const std::unique_ptr<VsockHub> hub_;
-  std::atomic<bool> owes_reset_{false};  // the event queue is to tell of it
 };
 
 }  // namespace ringside

@@ -84,6 +84,10 @@ bool Virtqueue::Break(const char* why) {
   return false;
 }
 
+uint16_t* Virtqueue::available_index() const {
+  return reinterpret_cast<uint16_t*>(available_ + kIndexOffset);
+}
+
 bool Virtqueue::HasWork() const {
   return error_ == nullptr &&
          Shared16(available_ + kIndexOffset).load(std::memory_order_relaxed) != next_available_;

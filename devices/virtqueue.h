@@ -104,6 +104,9 @@ class Virtqueue {
   uint32_t in_flight() const { return in_flight_; }
   // While none is in flight this is all there is to know of the queue beside its layout.
   uint16_t position() const { return next_available_; }
+  // Where the driver says how many chains it has made available, in guest memory, for whoever
+  // watches that beside the queue. Of a queue that is not broken from the start.
+  uint16_t* available_index() const;
 
   // A look at the available index.
   bool HasWork() const;

@@ -89,6 +89,19 @@ inline std::span<iovec> BehindVsockHeader(std::span<const Segment> chain, uint32
 
 struct VsockClient;
 
+// Data of one client's packets that goes to its host in one system call, while it is still in the
+// guest's memory.
+struct VsockGathered {
+  // As many pieces as the kernel copies to its own stack (UIO_FASTIOV) or few more: one turn's
+  // packets, in a descriptor or two each.
+  static constexpr size_t kMaxPieces = 32;
+
+  VsockClient* client = nullptr;  // null: there is none
+  std::array<iovec, kMaxPieces> pieces;
+  size_t count = 0;
+  uint32_t length = 0;
+};
+
 // Where a client stands in a list of one kind.
 struct VsockLinks {
   VsockClient* next = nullptr;

@@ -110,6 +110,7 @@ void VsockHub::CloseAll() {
   const MutexLock lock(mutex_);
   RemoveAll();
   resets_.clear();
+  hold_ends_ns_ = 0;
 }
 
 void VsockHub::RemoveAll() {
@@ -120,7 +121,8 @@ void VsockHub::RemoveAll() {
 
 bool VsockHub::HasRoom() {
   if (clients_.size() < max_connections_) return true;
-  LogOnce(logged_full_, "has as many connections as it may have; raise max-connections");
+  LogOnce(logged_full_,
+          "has as many connections as it may have and refuses more; raise max-connections");
   return false;
 }
 
@@ -131,7 +133,8 @@ VsockClient* VsockHub::Add(UniqueFd fd) {
   client->watched = EPOLLIN | EPOLLRDHUP | EPOLLET;
   epoll_event event = {.events = client->watched, .data = {.ptr = client.get()}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, client->fd.get(), &event) != 0) {
-    LogOnce(logged_descriptors_, "cannot watch more sockets; raise fs.epoll.max_user_watches");
+    LogOnce(logged_descriptors_,
+            "cannot watch more sockets and refuses them; raise fs.epoll.max_user_watches");
     return nullptr;
   }
   client->index = clients_.size();
@@ -142,6 +145,7 @@ VsockClient* VsockHub::Add(UniqueFd fd) {
 
 void VsockHub::Remove(VsockClient& client) {
   if (client.stage == VsockClient::Stage::kJoined) table_.Remove(client);
+  if (gathered_.client == &client) gathered_ = {};
   client.stage = VsockClient::Stage::kGone;
   ready_.Remove(client);
   SetWait(client, Wait::kNothing);
@@ -206,7 +210,7 @@ void VsockHub::UpdateCredit(VsockClient& client) {
 
 void VsockHub::LogOnce(bool& logged, const char* what) {
   if (std::exchange(logged, true)) return;
-  log_.Log(Severity::kWarning, "%s: it %s. Connections are refused until then", name_, what);
+  log_.Log(Severity::kWarning, "%s: it %s", name_, what);
 }
 
 // Their time.
@@ -214,18 +218,27 @@ void VsockHub::LogOnce(bool& logged, const char* what) {
 void VsockHub::SetWait(VsockClient& client, Wait wait) {
   if (client.wait != Wait::kNothing) waits_[static_cast<size_t>(client.wait)].Remove(client);
   client.wait = wait;
-  if (wait == Wait::kNothing) return;
+  if (wait == Wait::kNothing) {
+    // A timer that nobody needs would wake a thread that has nothing to do.
+    if (works() && timer_.armed() && FirstEndNs() == Timers::kNever) io_thread_->Disarm(timer_);
+    return;
+  }
   client.wait_ends_ns = MonotonicNs() + DurationOf(wait);
   waits_[static_cast<size_t>(wait)].PushBack(client);
   if (works() && (!timer_.armed() || client.wait_ends_ns < timer_ns_)) StartTimer();
 }
 
-// For whoever is first: of each kind of wait that is the one in front.
-void VsockHub::StartTimer() {
-  timer_ns_ = accept_again_ns_ != 0 ? accept_again_ns_ : Timers::kNever;
+// Of whoever is first: of each kind of wait that is the one in front.
+int64_t VsockHub::FirstEndNs() const {
+  int64_t first_ns = accept_again_ns_ != 0 ? accept_again_ns_ : Timers::kNever;
   for (const auto& wait : waits_) {
-    if (!wait.empty()) timer_ns_ = std::min(timer_ns_, wait.front()->wait_ends_ns);
+    if (!wait.empty()) first_ns = std::min(first_ns, wait.front()->wait_ends_ns);
   }
+  return first_ns;
+}
+
+void VsockHub::StartTimer() {
+  timer_ns_ = FirstEndNs();
   if (timer_ns_ != Timers::kNever) io_thread_->Arm(timer_, timer_ns_);
 }
 

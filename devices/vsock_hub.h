@@ -28,6 +28,7 @@
 #include "base/segment.h"
 #include "base/sync.h"
 #include "devices/vsock_client.h"
+#include "devices/vsock_reset_notice.h"
 #include "net/vsock_host.h"
 #include "poll/io_thread.h"
 
@@ -71,6 +72,10 @@ class VsockHub {
   static constexpr int64_t kCreditAgainNs = 1'000'000'000;
   // Without descriptors connections are taken again after this.
   static constexpr int64_t kAcceptAgainNs = 200'000'000;
+  // While a restored driver has not handled the event that tells it of that, none are taken, for so
+  // long at most; looked at so often.
+  static constexpr int64_t kResetNs = 1'000'000'000;
+  static constexpr int64_t kResetLookNs = 10'000'000;
 
   static absl::StatusOr<std::unique_ptr<VsockHub>> Create(VsockHost& host,
                                                           const VirtioVsockConfig& config);
@@ -85,6 +90,7 @@ class VsockHub {
   void CloseAll();
 
   bool works() const { return io_thread_ != nullptr; }
+  VsockResetNotice& reset_notice() { return reset_notice_; }
   // Something is to be sent to the guest.
   bool HasForGuest() const { return !resets_.empty() || !ready_.empty(); }
   // Writes the next packet into a buffer that has room for more than a header. How many bytes it
@@ -92,8 +98,11 @@ class VsockHub {
   uint32_t Fill(std::span<const Segment> buffer);
 
   bool TakesPackets() const { return resets_.size() < kMaxResets; }
-  // A packet of the guest. Whether it was in order.
-  bool Receive(const VsockHeader& header, std::span<iovec> payload);
+  // A packet of the guest. Whether it was in order. The payload has to stay in place until
+  // SendGathered.
+  bool Receive(const VsockHeader& header, std::span<const iovec> payload);
+  // Sends the data of packets that are not sent yet. Before the guest has any of their chains back.
+  void SendGathered();
 
  private:
   using Ports = VsockConnection::Ports;
@@ -119,12 +128,15 @@ class VsockHub {
   VsockHub(VsockHost& host, const VirtioVsockConfig& config, UniqueFd epoll, uint64_t secret);
 
   // vsock_hub.cc: clients, and what they wait for.
-  static constexpr char kShortOfDescriptors[] = "is short of descriptors; raise 'ulimit -n'";
+  static constexpr char kShortOfDescriptors[] =
+      "is short of descriptors: programs that connect wait, the guest is refused; raise 'ulimit "
+      "-n'";
   bool HasRoom();
   VsockClient* Add(UniqueFd fd);
   void Remove(VsockClient& client);
   void RemoveAll();
   void SetWait(VsockClient& client, Wait wait);
+  int64_t FirstEndNs() const;
   void StartTimer();
   void Expired(int64_t now_ns);
   void ExpiredOne(VsockClient& client);
@@ -142,6 +154,8 @@ class VsockHub {
   // vsock_hub_host.cc: the host's sockets.
   void RunSockets();
   void AcceptSome();
+  void AcceptAgain(int64_t in_ns);
+  bool HoldsConnections();
   void Event(VsockClient& client, uint32_t events);
   void EventOfJoined(VsockClient& client, uint32_t events);
   void Greet(VsockClient& client);
@@ -151,7 +165,9 @@ class VsockHub {
   void Watch(VsockClient& client, uint32_t events);
   void HasRead(VsockClient& client, bool all);
   uint32_t Read(VsockClient& client, std::span<const Segment> buffer);
-  void Write(VsockClient& client, std::span<iovec> payload, uint32_t length);
+  void Write(VsockClient& client, std::span<const iovec> payload, uint32_t length);
+  void WriteNow(VsockClient& client, std::span<const iovec> payload, uint32_t length);
+  void Keep(VsockClient& client, std::span<const iovec> payload, size_t sent);
   void Flush(VsockClient& client);
   void HostTakesNothing(VsockClient& client);
   void AfterFlush(VsockClient& client);
@@ -161,7 +177,7 @@ class VsockHub {
   uint32_t FillFrom(VsockClient& client, std::span<const Segment> buffer);
   void Put(const VsockHeader& header, std::span<const Segment> buffer) const;
   bool Ask(const VsockHeader& request);
-  bool ReceiveFor(VsockClient& client, const VsockHeader& header, std::span<iovec> payload);
+  bool ReceiveFor(VsockClient& client, const VsockHeader& header, std::span<const iovec> payload);
 
   VsockHost& host_;
   VsockCounts& counts_;
@@ -197,7 +213,10 @@ class VsockHub {
   std::deque<VsockHeader> resets_;  // that the guest is to get
   uint32_t next_port_ = kFirstOwnPort;
   bool logged_full_ = false, logged_descriptors_ = false;
-  VsockPayload parts_;    // of one read
+  VsockResetNotice reset_notice_;
+  int64_t hold_ends_ns_ = 0;  // 0: no connection was held for a restored driver
+  VsockPayload parts_;        // of one read
+  VsockGathered gathered_;
   int64_t timer_ns_ = 0;  // when the timer ends
   TimerTo<VsockHub, &VsockHub::Expired> timer_{*this};
 };

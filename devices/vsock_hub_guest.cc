@@ -43,13 +43,15 @@ void VsockHub::Put(const VsockHeader& header, std::span<const Segment> buffer) c
   CopyToSegments(buffer, {}, EncodeVsockHeader(addressed));
 }
 
-bool VsockHub::Receive(const VsockHeader& header, std::span<iovec> payload) {
+bool VsockHub::Receive(const VsockHeader& header, std::span<const iovec> payload) {
   // Section 5.10.6.4.1: nobody else sends with this device, and an answer would go to the wrong
   // one.
   if (header.src_cid != cid_) return false;
   const bool is_for_us = header.dst_cid == kVsockHostCid && header.type == kVsockStream;
   VsockClient* const client =
       is_for_us ? table_.Find({.host = header.dst_port, .guest = header.src_port}) : nullptr;
+  // Nothing overtakes data.
+  if (client != gathered_.client || header.op != VsockOp::kData) SendGathered();
   if (client != nullptr) return ReceiveFor(*client, header, payload);
   // An answer to a RST would have two devices answer each other for ever.
   if (header.op == VsockOp::kReset) return is_for_us;
@@ -84,7 +86,7 @@ bool VsockHub::Ask(const VsockHeader& request) {
 }
 
 bool VsockHub::ReceiveFor(VsockClient& client, const VsockHeader& header,
-                          std::span<iovec> payload) {
+                          std::span<const iovec> payload) {
   VsockConnection& connection = *client.connection;
   using Outcome = VsockConnection::Outcome;
   const bool was_open = connection.is_open();
@@ -101,10 +103,12 @@ bool VsockHub::ReceiveFor(VsockClient& client, const VsockHeader& header,
       uint64_t length = 0;
       for (const iovec& part : payload) length += part.iov_len;
       if (length < header.length) {
+        SendGathered();
         Break(client);
         return false;
       }
       if (header.length > 0) Write(client, payload, header.length);
+      if (gathered_.client == &client) return true;  // SendGathered has the rest
       break;
     }
     case Outcome::kEnded:
@@ -121,6 +125,7 @@ bool VsockHub::ReceiveFor(VsockClient& client, const VsockHeader& header,
       connection.is_ending() ? Linger(client) : Remove(client);
       return true;
     case Outcome::kBroken:
+      SendGathered();
       Break(client);
       return false;
   }

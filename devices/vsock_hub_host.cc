@@ -23,8 +23,8 @@ ssize_t Uninterrupted(Call call) {
   }
 }
 
-ssize_t SendParts(int fd, std::span<iovec> parts) {
-  const msghdr message = {.msg_iov = parts.data(), .msg_iovlen = parts.size()};
+ssize_t SendParts(int fd, std::span<const iovec> parts) {
+  const msghdr message = {.msg_iov = const_cast<iovec*>(parts.data()), .msg_iovlen = parts.size()};
   return Uninterrupted([&] { return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL); });
 }
 
@@ -49,7 +49,23 @@ void VsockHub::RunSockets() {
   gone_.clear();
 }
 
+// Nothing of this waits in the meantime but in the socket's queue.
+void VsockHub::AcceptAgain(int64_t in_ns) {
+  accepts_ = false;
+  accept_again_ns_ = MonotonicNs() + in_ns;
+  StartTimer();
+}
+
+// A restored driver would close what it has accepted before it handles the event that tells it.
+bool VsockHub::HoldsConnections() {
+  if (!reset_notice_.IsPending()) return false;
+  const int64_t now_ns = MonotonicNs();
+  if (hold_ends_ns_ == 0) hold_ends_ns_ = now_ns + kResetNs;
+  return now_ns < hold_ends_ns_;
+}
+
 void VsockHub::AcceptSome() {
+  if (HoldsConnections()) return AcceptAgain(kResetLookNs);
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     UniqueFd fd;
     const VsockHost::Got got = host_.Accept(fd);
@@ -64,11 +80,9 @@ void VsockHub::AcceptSome() {
     }
     accepts_ = false;
     if (got == VsockHost::Got::kNothing) return;
-    // It waits in the socket's queue, and would make each look find it: so there is none for a
-    // while.
+    // It would make each look find it: so there is none for a while.
     LogOnce(logged_descriptors_, kShortOfDescriptors);
-    accept_again_ns_ = MonotonicNs() + kAcceptAgainNs;
-    return StartTimer();
+    return AcceptAgain(kAcceptAgainNs);
   }
 }
 
@@ -200,26 +214,53 @@ uint32_t VsockHub::Read(VsockClient& client, std::span<const Segment> buffer) {
 
 // From the guest to the host.
 
-// `payload` has at least `length` bytes, and no more pieces than those are in.
-void VsockHub::Write(VsockClient& client, std::span<iovec> payload, uint32_t length) {
-  VsockConnection& connection = *client.connection;
-  if (!connection.host_receives()) return connection.Forward(length);
-  size_t sent = 0;
-  if (client.backlog.empty()) {
-    const ssize_t result = SendParts(client.fd.get(), payload);
-    if (result < 0 && errno != EAGAIN && errno != ENOBUFS) {
-      connection.Forward(length);
-      return HostTakesNothing(client);
+// `payload` has `length` bytes. Small packets of one stream go together: what a system call costs
+// is much more than what they do.
+void VsockHub::Write(VsockClient& client, std::span<const iovec> payload, uint32_t length) {
+  if (!client.connection->host_receives()) return client.connection->Forward(length);
+  if (!client.backlog.empty()) return Keep(client, payload, 0);
+  if (gathered_.count + payload.size() > VsockGathered::kMaxPieces) {
+    SendGathered();
+    // Which may have changed what it is for.
+    if (!client.connection->host_receives() || !client.backlog.empty()) {
+      return Write(client, payload, length);
     }
-    if (result > 0) sent = static_cast<size_t>(result);
-    connection.Forward(static_cast<uint32_t>(sent));
-    if (sent == length) return;
-    if (!client.backlog.has_memory()) {
-      client.backlog.Give(spare_.empty()
-                              ? std::make_unique_for_overwrite<std::byte[]>(VsockBacklog::kSize)
-                              : std::move(spare_.back()));
-      if (!spare_.empty()) spare_.pop_back();
-    }
+  }
+  if (payload.size() > VsockGathered::kMaxPieces) return WriteNow(client, payload, length);
+  gathered_.client = &client;
+  std::ranges::copy(payload, &gathered_.pieces[gathered_.count]);
+  gathered_.count += payload.size();
+  gathered_.length += length;
+}
+
+void VsockHub::SendGathered() {
+  if (gathered_.client == nullptr) return;
+  VsockClient& client = *std::exchange(gathered_.client, nullptr);
+  const size_t count = std::exchange(gathered_.count, 0);
+  const uint32_t length = std::exchange(gathered_.length, 0);
+  WriteNow(client, std::span(gathered_.pieces).first(count), length);
+  Update(client);
+}
+
+// Of a client without a backlog.
+void VsockHub::WriteNow(VsockClient& client, std::span<const iovec> payload, uint32_t length) {
+  const ssize_t result = SendParts(client.fd.get(), payload);
+  if (result < 0 && errno != EAGAIN && errno != ENOBUFS) {
+    client.connection->Forward(length);
+    return HostTakesNothing(client);
+  }
+  const size_t sent = result > 0 ? static_cast<size_t>(result) : 0;
+  client.connection->Forward(static_cast<uint32_t>(sent));
+  if (sent < length) Keep(client, payload, sent);
+}
+
+// What the socket has not taken.
+void VsockHub::Keep(VsockClient& client, std::span<const iovec> payload, size_t sent) {
+  if (!client.backlog.has_memory()) {
+    client.backlog.Give(spare_.empty()
+                            ? std::make_unique_for_overwrite<std::byte[]>(VsockBacklog::kSize)
+                            : std::move(spare_.back()));
+    if (!spare_.empty()) spare_.pop_back();
     Watch(client, client.watched | EPOLLOUT);
   }
   client.backlog.Put(payload, sent);

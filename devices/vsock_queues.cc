@@ -106,6 +106,7 @@ void VsockTransmitQueue::Run() {
     Answer(std::move(chain), 0);
     moved += kVsockHeaderSize + length;
   }
+  hub_.SendGathered();
   if (queue().error() != nullptr && packets > 0) Show();
   ReportIfBroken();
 }

@@ -1,6 +1,7 @@
 // What a virtio-vsock device bears of guests and of programs of the host that break its rules, do
 // not read, or are too many.
 #include <gmock/gmock.h>
+#include <sys/resource.h>
 
 #include "tests/support/devices/virtio_vsock_fixture.h"
 #include "tests/support/temp_file.h"
@@ -177,7 +178,8 @@ TEST_P(VirtioVsockTest, SmallPiecesBecomeLargePackets) {
   const HostSocket host = Join(stream);
   std::string expected, got;
   uint32_t packets = 0;
-  for (int i = 0; i < 400; ++i) {
+  // More than may be under way, and the rest so few that the socket takes them.
+  for (int i = 0; i < 300; ++i) {
     const std::string piece(1, static_cast<char>('a' + i % 26));
     ASSERT_TRUE(host.Write(piece));
     expected += piece;
@@ -222,6 +224,73 @@ TEST_P(VirtioVsockTest, WithoutBuffersSocketsAreLeftAlone) {
   EXPECT_EQ(rx().kicks, kicks + 1);
   const std::string got = NextPacket(0)->payload;
   EXPECT_EQ(got.substr(0, 3), "12x");
+}
+
+// Data of one stream that one turn takes goes together; it must not overtake, or be overtaken by,
+// anything else.
+TEST_P(VirtioVsockTest, PacketsOfOneTurnStayInOrder) {
+  Start();
+  Stream one, two, bad;
+  const HostSocket first = Join(one, 1), second = Join(two, 2), third = Join(bad, 3);
+  const auto add = [&](const Stream& stream, std::string_view data, size_t pieces = 1) {
+    Add(HeaderOf(stream, VsockOp::kData, static_cast<uint32_t>(data.size())), data, pieces);
+  };
+  // More pieces than go together, an end, and what is wrong behind what is right.
+  add(one, "a");
+  add(one, "bc", 2);
+  add(two, "A");
+  add(one, std::string(60, 'd'), 40);
+  add(one, "");
+  add(one, "e");
+  Add(HeaderOf(one, VsockOp::kShutdown, 0, kVsockNoSend));
+  add(two, "B");
+  add(bad, "right");
+  Add(HeaderOf(bad, VsockOp::kData, 5), "no");
+  add(two, "C");
+  RunOn(*threads_[0], [&] { Publish(tx()); });
+  EXPECT_EQ(first.Read(100), "abc" + std::string(60, 'd') + "e");  // and its end
+  EXPECT_EQ(second.Read(3), "ABC");
+  EXPECT_EQ(NextOp(VsockOp::kReset).src_port, bad.host_port);
+  EXPECT_EQ(third.Read(100), "right");
+}
+
+TEST_P(VirtioVsockTest, RefusalsThatTheGuestDoesNotTakeStopItsPackets) {
+  Start(0);
+  const Stream unknown = {.guest_port = 1, .host_port = 2};
+  const auto taken = [&] { return device_->stats(VirtioVsock::kTransmit).writes.Get(); };
+  // The last of them stay in the ring.
+  for (size_t i = 0; i < VsockHub::kMaxResets + kRingSize; ++i) Send(unknown, VsockOp::kData);
+  EXPECT_TRUE(SpinUntil([&] { return taken() == VsockHub::kMaxResets; }));
+  SleepObserver observer(*threads_[0]);
+  ASSERT_TRUE(observer.WaitUntilItSleeps());
+  EXPECT_EQ(taken(), VsockHub::kMaxResets);
+  // As the guest takes them its packets go on.
+  GiveBuffers(kRingSize);
+  for (size_t i = 0; i < VsockHub::kMaxResets; ++i) {
+    ASSERT_EQ(NextOp(VsockOp::kReset).src_port, 2U) << i;
+  }
+  EXPECT_TRUE(WaitForTaken());
+  EXPECT_GT(taken(), VsockHub::kMaxResets);
+}
+
+// They wait in the socket's queue, and the thread sleeps.
+TEST_P(VirtioVsockTest, WithoutDescriptorsProgramsWait) {
+  Start();
+  const HostSocket host = HostSocket::Unconnected();
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {.rlim_cur = 0, .rlim_max = before.rlim_max};
+  const uint64_t turns = threads_[0]->stats().turns.Get();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  EXPECT_TRUE(host.Connect(path()));
+  EXPECT_EQ(send(host.fd(), "CONNECT 4\n", 10, 0), 10);  // poll(2) needs a limit above 0
+  absl::SleepFor(absl::Seconds(1));
+  EXPECT_FALSE(HasPacket());
+  // A look each 0.2 s.
+  EXPECT_LE(threads_[0]->stats().turns.Get(), turns + 20);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(NextOp(VsockOp::kRequest).dst_port, 4U);
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("raise 'ulimit -n'")));
 }
 
 TEST_P(VirtioVsockTest, ATurnIsBounded) {

@@ -256,30 +256,55 @@ TEST_P(VirtioVsockTest, APauseHoldsAllUp) {
 
 TEST_P(VirtioVsockTest, ARestoredDriverIsToldOnce) {
   Make();
-  const auto give_buffer = [&] {
-    Queue& queue = *queues_[VirtioVsock::kEvent];
-    const uint64_t address = queue.buffers + 8 * queue.next++;
-    std::memset(At(address, 8), 0x55, 8);
-    queue.driver.NewChain().AppendWritable(address, 8).Add();
-    Publish(queue);
-  };
-  const auto has_event = [&] { return queues_[VirtioVsock::kEvent]->driver.HasUsed(); };
   Start();
-  give_buffer();
+  GiveEventBuffer();
   Stream stream;
   const HostSocket host = Join(stream);
-  EXPECT_FALSE(has_event());
+  EXPECT_FALSE(HasEvent());
   Reset();
   device_->RestoreState({});
   Start();
-  give_buffer();
-  give_buffer();
-  ASSERT_TRUE(SpinUntil(has_event));
+  GiveEventBuffer();
+  GiveEventBuffer();
+  ASSERT_TRUE(SpinUntil([&] { return HasEvent(); }));
   Queue& queue = *queues_[VirtioVsock::kEvent];
   EXPECT_EQ(queue.driver.TakeUsed()->written, 4U);
   EXPECT_EQ(std::to_integer<int>(*At(queue.buffers + 3, 1)), 0);
+  GiveEventBuffer();
   const HostSocket second = Join(stream);
-  EXPECT_FALSE(has_event());
+  EXPECT_FALSE(HasEvent());
+}
+
+// The guest closes all connections when it handles the event: also those made just before.
+TEST_P(VirtioVsockTest, ConnectionsWaitUntilARestoredDriverHasBeenTold) {
+  Make();
+  device_->RestoreState({});
+  Start();
+  GiveEventBuffer();
+  GiveEventBuffer();
+  const HostSocket host = HostSocket::ConnectTo(path());
+  ASSERT_TRUE(host.Write("CONNECT 4\n"));
+  ASSERT_TRUE(SpinUntil([&] { return HasEvent(); }));
+  absl::SleepFor(absl::Milliseconds(100));
+  EXPECT_FALSE(HasPacket());
+  const absl::Time told = absl::Now();
+  GiveEventBuffer();
+  EXPECT_EQ(NextOp(VsockOp::kRequest).dst_port, 4U);
+  EXPECT_LT(absl::Now() - told, absl::Nanoseconds(VsockHub::kResetNs) / 2);
+}
+
+TEST_P(VirtioVsockTest, ARestoredDriverThatTakesNoEventsIsNotWaitedForLong) {
+  Make();
+  device_->RestoreState({});
+  Start();
+  const absl::Time begin = absl::Now();
+  const HostSocket host = HostSocket::ConnectTo(path());
+  ASSERT_TRUE(host.Write("CONNECT 4\n"));
+  EXPECT_EQ(NextOp(VsockOp::kRequest).dst_port, 4U);
+  EXPECT_GE(absl::Now() - begin, absl::Nanoseconds(VsockHub::kResetNs) / 2);
+  // And it is still told when it does.
+  GiveEventBuffer();
+  EXPECT_TRUE(SpinUntil([&] { return HasEvent(); }));
 }
 
 TEST_P(VirtioVsockTest, TheFileGoesWithIt) {

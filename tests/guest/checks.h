@@ -61,6 +61,9 @@ void CheckHostile(std::string_view name);
 // hostile_net_checks.cc
 void CheckHostileNet(const CommandLine& command_line, std::string_view name);
 
+// hostile_vsock_checks.cc
+void CheckHostileVsock(std::string_view name, uint64_t seed);
+
 }  // namespace guest
 
 #endif  // RINGSIDE_TESTS_GUEST_CHECKS_H_

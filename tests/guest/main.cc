@@ -29,8 +29,10 @@
 //   hostile=NAME  breaks the rules on the first disk, one on PCI (hostile_checks.cc), then uses it
 //               as it should; NAME may be "all"
 //   hostile-net=NAME  the same on the first network, on either transport (hostile_net.h)
+//   hostile-vsock=NAME  the same on the first vsock, at random from seed= on (hostile_vsock.h)
 //   rw=HOW      measures the first disk; the other words are in job.h
 //   net=HOW     measures the first network; the other words are in net_job.h
+//   vsock=HOW   measures the first vsock; the other words are in vsock_job.h
 //   end=HOW     poweroff (default), reset, triple, internal, halt, spin, qemu
 //
 // boot.S gets here from either entry point, in 64-bit mode at CPL 3 on the bootstrap processor.
@@ -45,6 +47,7 @@
 #include "machine.h"
 #include "measure.h"
 #include "measure_net.h"
+#include "measure_vsock.h"
 #include "virtio_search.h"
 
 namespace guest {
@@ -93,8 +96,11 @@ void RunChecks(const CommandLine& command_line) {
   if (!hostile.empty()) CheckHostile(hostile);
   const std::string_view hostile_net = command_line.Get("hostile-net");
   if (!hostile_net.empty()) CheckHostileNet(command_line, hostile_net);
+  const std::string_view hostile_vsock = command_line.Get("hostile-vsock");
+  if (!hostile_vsock.empty()) CheckHostileVsock(hostile_vsock, seed);
   Measure(command_line);
   MeasureNet(command_line);
+  MeasureVsock(command_line);
   if (command_line.IsOn("button")) AwaitButton();
 }
 

@@ -22,9 +22,11 @@
 
 #include "clock.h"
 #include "machine.h"
+#include "measured_span.h"
 #include "net_job.h"
 #include "net_result.h"
 #include "net_stream.h"
+#include "wait.h"
 
 namespace guest {
 
@@ -32,12 +34,6 @@ struct NetFrame {
   const uint8_t* data;
   uint64_t length;
   uint16_t slot;  // the port's
-};
-
-// What a wait is for.
-struct Wake {
-  bool receive;
-  bool transmit;
 };
 
 // Asks for the host's MAC address until it is told; false if it never is.
@@ -71,7 +67,7 @@ template <typename Port>
 class NetLoad {
  public:
   NetLoad(Port& port, const NetJob& job, const NetPeer& peer)
-      : port_(port), job_(job), peer_(peer) {}
+      : port_(port), job_(job), peer_(peer), span_(job.warmup_ns, job.runtime_ns) {}
 
   // Null if the job was done, else why it could not be.
   const char* Run(uint32_t number) {
@@ -113,8 +109,7 @@ class NetLoad {
   void TakeNumbered(const NetFrame& frame);
 
   void SetTimes(uint64_t start) {
-    measure_from_ = start + NsToTicks(job_.warmup_ns);
-    end_ = measure_from_ + NsToTicks(job_.runtime_ns);
+    span_.Begin(start);
     wait_ = NsToTicks(kMostOfATurnNs);
   }
   void Wait(Wake wake, uint64_t end) {
@@ -122,18 +117,10 @@ class NetLoad {
   }
   // At the end of each turn of a loop; false when the job is over.
   bool Count(uint64_t now) {
-    if (now >= measure_from_ && !counting_) {
-      counting_ = true;
-      counting_from_ = now;
-      end_ = now + NsToTicks(job_.runtime_ns);  // however late this is
-      result_.kicks = port_.kicks();
-      result_.interrupts = port_.interrupts();
-    }
-    if (now < end_) return true;
-    result_.ticks = now - counting_from_;
-    result_.kicks = port_.kicks() - result_.kicks;
-    result_.interrupts = port_.interrupts() - result_.interrupts;
-    counting_ = false;
+    if (span_.Goes(now, port_)) return true;
+    result_.ticks = span_.ticks();
+    result_.kicks = span_.kicks();
+    result_.interrupts = span_.interrupts();
     return false;
   }
   // Takes back what is under way out; false if it does not come.
@@ -159,11 +146,8 @@ class NetLoad {
   const NetJob job_;
   const NetPeer peer_;
   NetResult result_;
-  uint64_t measure_from_ = 0;
-  uint64_t end_ = 0;
-  uint64_t wait_ = 0;  // kMostOfATurnNs
-  uint64_t counting_from_ = 0;
-  bool counting_ = false;
+  MeasuredSpan span_;
+  uint64_t wait_ = 0;       // kMostOfATurnNs
   uint64_t transmits_ = 0;  // under way
   std::array<Echo, kMaxNetDepth> echoes_ = {};
   uint64_t unanswered_ = 0;
@@ -206,7 +190,7 @@ void NetLoad<Port>::TakeReply(const NetFrame& frame, uint64_t now) {
   echo.answered = true;
   --unanswered_;
   ++result_.all_ios;
-  if (counting_) {
+  if (span_.counting()) {
     ++result_.ios;
     result_.latency.Add(now - echo.start);
   }
@@ -244,7 +228,7 @@ const char* NetLoad<Port>::RunEcho() {
     IssueEcho(slot, now);
   }
   const uint64_t patience = NsToTicks(kPatienceNs);
-  while (!ending_ || ((unanswered_ > 0 || transmits_ > 0) && now < end_ + patience)) {
+  while (!ending_ || ((unanswered_ > 0 || transmits_ > 0) && now < span_.end() + patience)) {
     port_.Flush();
     Wait({.receive = true, .transmit = unanswered_ < depth}, now + wait_);
     now = TimeStamp();
@@ -298,7 +282,7 @@ const char* NetLoad<Port>::RunOut() {
     for (uint16_t i = 0; i < port_.slots() && port_.TakeTransmitted(slot); ++i) {
       --transmits_;
       ++result_.all_ios;
-      if (counting_) ++result_.ios;
+      if (span_.counting()) ++result_.ios;
       if (going) SendNumbered(slot);
     }
   }
@@ -327,7 +311,7 @@ void NetLoad<Port>::TakeNumbered(const NetFrame& frame) {
   }
   sequence_.Add(header.number);
   ++result_.all_ios;
-  if (counting_) ++result_.ios;
+  if (span_.counting()) ++result_.ios;
   if (frame.length != job_.frame_bytes) {
     ++result_.mismatches;
   } else if (job_.verify && !IsPayload(frame.data, kStreamPayload, frame.length, job_.seed)) {

@@ -1,6 +1,5 @@
-// A receive and a transmit queue of a network, as lean as a driver can be: each buffer has a
-// descriptor of its own, written once and used again and again, so that a frame costs an entry of
-// the available ring and its index. A Port of net_load.h.
+// A pair of queues of a network: the frames in its buffers, behind their headers. A Port of
+// net_load.h.
 //
 // Source: VIRTIO 1.2, section 5.1.6.
 
@@ -10,9 +9,7 @@
 #include <cstdint>
 
 #include "net_load.h"
-#include "virtio_transport.h"
-#include "virtqueue.h"
-#include "wait.h"
+#include "queue_pair.h"
 
 namespace guest {
 
@@ -40,71 +37,28 @@ struct NetHeader {
 static_assert(sizeof(NetHeader) == 12);
 constexpr uint8_t kNetNeedsChecksum = 1;
 
-class NetPair {
+class NetPair : public QueuePair {
  public:
   static constexpr uint32_t kBufferBytes = 2048;
   static constexpr uint32_t kSmallBufferBytes = 256;
+  static_assert(kMaxSlots >= kMaxNetDepth);
 
-  // Makes both queues of pair `number` of a device that is between FEATURES_OK and DRIVER_OK ready,
-  // interrupting `processor`, with all receive buffers there; false after a FAIL line.
+  // Pair `number`; otherwise as QueuePair::Start.
   bool Start(VirtioTransport& transport, uint16_t number, uint32_t processor,
              const NetOptions& options);
-  // From now on, with nothing under way.
-  void SetWait(Wait wait);
 
-  uint16_t slots() const { return transmit_.rings.size(); }
   uint8_t* frame(uint16_t slot) {
-    return reinterpret_cast<uint8_t*>(BufferOf(transmit_, slot) + sizeof(NetHeader));
+    return reinterpret_cast<uint8_t*>(TransmitBuffer(slot) + sizeof(NetHeader));
   }
   // The header that goes with it; all zeroes at first.
-  NetHeader& header(uint16_t slot) {
-    return *reinterpret_cast<NetHeader*>(BufferOf(transmit_, slot));
-  }
-  void Transmit(uint16_t slot, uint64_t length);
-  bool TakeTransmitted(uint16_t& slot);
+  NetHeader& header(uint16_t slot) { return *reinterpret_cast<NetHeader*>(TransmitBuffer(slot)); }
+  void Transmit(uint16_t slot, uint64_t length) { TransmitBytes(slot, sizeof(NetHeader) + length); }
   bool TakeReceived(NetFrame& frame);
   void GiveBack(const NetFrame& frame);
-  void Flush();
-  bool WaitForWork(Wake wake, uint64_t deadline);
-
-  uint64_t kicks() const { return receive_.kicks + transmit_.kicks; }
-  // Of all queues of the device, where they share a line.
-  uint64_t interrupts() const {
-    const uint32_t of_receive = *receive_.interrupts;
-    if (receive_.interrupts == transmit_.interrupts) return of_receive;
-    return of_receive + *transmit_.interrupts;
-  }
-  // How many times the device has broken a rule that TakeReceived or TakeTransmitted looks at.
-  uint64_t faults() const { return faults_; }
-
-  Virtqueue& receive_rings() { return receive_.rings; }
-  Virtqueue& transmit_rings() { return transmit_.rings; }
 
  private:
-  struct Side {
-    Virtqueue rings;
-    NotifyRegister notify;
-    const volatile uint32_t* interrupts = nullptr;
-    uint64_t kicks = 0;
-    uint64_t buffers = 0;  // one behind the other
-    uint32_t buffer_bytes = 0;
-    bool added = false;  // since the last Flush
-  };
-
-  bool StartSide(Side& side, VirtioTransport& transport, uint16_t queue, uint32_t processor,
-                 const NetOptions& options);
-  static uint64_t BufferOf(const Side& side, uint16_t slot) {
-    return side.buffers + uint64_t{slot} * side.buffer_bytes;
-  }
-  static void FlushSide(Side& side);
-  bool TakeBuffer(uint16_t& slot, uint32_t& length);
   bool Gather(NetFrame& frame, uint32_t first_length, uint16_t buffers);
-  bool HasWork(Wake wake) const;
 
-  Side receive_;
-  Side transmit_;
-  Wait wait_ = Wait::kPolled;
-  uint64_t faults_ = 0;
   uint8_t* gathered_ = nullptr;  // a frame of several buffers
 };
 

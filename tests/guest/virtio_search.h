@@ -17,7 +17,7 @@
 namespace guest {
 
 // Section 5.
-enum class VirtioId : uint16_t { kNet = 1, kBlock = 2 };
+enum class VirtioId : uint16_t { kNet = 1, kBlock = 2, kVsock = 19 };
 
 // The word transport=pci or transport=mmio keeps the search from looking at the other. Before any.
 void ChooseTransports(const CommandLine& command_line);

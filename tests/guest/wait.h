@@ -1,4 +1,4 @@
-// How the guest learns of completions.
+// How the guest learns of completions, and which it waits for.
 
 #ifndef RINGSIDE_TESTS_GUEST_WAIT_H_
 #define RINGSIDE_TESTS_GUEST_WAIT_H_
@@ -8,6 +8,12 @@
 namespace guest {
 
 enum class Wait : uint8_t { kPolled, kInterrupt };
+
+// What a wait is for.
+struct Wake {
+  bool receive;
+  bool transmit;
+};
 
 }  // namespace guest
 

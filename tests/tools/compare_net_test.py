@@ -10,7 +10,7 @@ from unittest import mock
 
 from comparekit import __main__ as main
 from comparekit import (guest_run, kvm_exits, net, net_contestants, net_plots, net_table, network,
-                        options)
+                        net_options)
 from comparekit.common import BadInput, MeasureError
 from compare_samples import host, results_of, sample
 
@@ -21,7 +21,7 @@ SETTINGS = {"depths": (1, 32), "in_rates": (0, 5000)}
 def find_contestants(*arguments):
     """What the command line asks for, where each program is there and of version 10.0."""
     with host(), mock.patch("comparekit.net_contestants.first_line", return_value="version 10.0"):
-        return net_contestants.find_contestants(options.parse_net(list(arguments)))
+        return net_contestants.find_contestants(net_options.parse_net(list(arguments)))
 
 
 def target(kind, frame=64):
@@ -94,7 +94,7 @@ class Contestants(unittest.TestCase):
     def test_a_peer_that_is_missing_is_said(self):
         with mock.patch("shutil.which", lambda name: name if "ringside" in name else None), \
                 mock.patch("comparekit.net_contestants.first_line", return_value=""):
-            found, missing = net_contestants.find_contestants(options.parse_net([]))
+            found, missing = net_contestants.find_contestants(net_options.parse_net([]))
         self.assertEqual({one.family for one in found}, {"Ringside"})
         self.assertEqual(set(missing), {"QEMU", "firecracker", "cloud-hypervisor", "crosvm", "ceiling"})
 
@@ -117,7 +117,7 @@ class Options(unittest.TestCase):
                                    (["--ringside-poll", "weighted"], "'weighted' is none of default"),
                                    (["--disk-dir", "/tmp"], "--disk-dir")):
             with self.subTest(arguments), self.assertRaisesRegex(BadInput, message):
-                options.parse_net(arguments)
+                net_options.parse_net(arguments)
 
     def test_without_the_right_to_make_a_network_there_is_a_line(self):
         with mock.patch("os.access", return_value=True), \
@@ -146,7 +146,7 @@ def results():
             samples.append(sample(name, number, [{**one_way, "net": "out"}], "out 64"))
             samples.append(sample(name, number, [{**one_way, "net": "in", "rate": 5000}], "in 64"))
     found = results_of(names, samples, "tools/compare net")
-    parsed = options.parse_net(["--frames", "64", "--in-rates", "5000"])
+    parsed = net_options.parse_net(["--frames", "64", "--in-rates", "5000"])
     found["settings"] = {**net.settings_of(parsed), "wait": "poll", "rounds": 2, "runtime_ms": 300}
     found["targets"] = [{"name": target(kind).name, "text": target(kind).text} for kind in net.KINDS]
     return found

@@ -12,6 +12,8 @@
 #include "base/status.h"
 #include "tests/support/cpus.h"
 #include "tests/support/devices/zero_disk.h"
+#include "tests/support/directories.h"
+#include "tests/support/net/host_socket.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
 
@@ -20,6 +22,7 @@ namespace {
 
 using testing::AllowedCpus;
 using ::testing::HasSubstr;
+using testing::HostSocket;
 using ::testing::Not;
 using testing::TempFile;
 
@@ -304,12 +307,24 @@ TEST_F(IoThreadsMachineTest, WhoeverWaitsForAThreadMayGiveUp) {
   EndWell(*machine);
 }
 
-// The guest has used its disk and now computes.
+// The guest has used its disk and its vsock, where a connection is still open, and now computes.
 TEST_F(IoThreadsMachineTest, AnIdleMachineWakesNoIoThread) {
-  MachineConfig config = Config("disk=1 end=spin");
+  const testing::TempDirectory directory;
+  MachineConfig config = Config("disk=1 vsock=serve runtime=60s end=spin");
   config.disks = {File(image_)};
+  config.vsock = VsockConfig{.cid = 3, .path = directory / "vm.sock"};
   const auto machine = Begin(config);
+  ASSERT_TRUE(console_.WaitFor("guest: vsock ready"));
+  const HostSocket open = HostSocket::ConnectTo(config.vsock->path);
+  ASSERT_TRUE(open.Write("CONNECT 5000\necho"));
+  EXPECT_THAT(open.ReadLine(), HasSubstr("OK "));
+  EXPECT_EQ(open.Read(4), "echo");
+  // Which has it serve no more, and is refused.
+  const HostSocket end = HostSocket::ConnectTo(config.vsock->path);
+  ASSERT_TRUE(end.Write("CONNECT 5001\n"));
+  EXPECT_TRUE(end.AtEnd());
   ASSERT_TRUE(console_.WaitFor("guest: end=spin"));
+  EXPECT_EQ(machine->Statistics().vsocks[0].connections, 1u);
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   // "io" is the console's.
   const auto switches = [] { return SwitchesOf("a") + SwitchesOf("b") + SwitchesOf("io"); };

@@ -7,8 +7,9 @@ import signal
 import sys
 
 from . import (front, front_plots, front_table, kvm_exits, lab, lab_net, lab_net_plots, lab_net_table,
-               lab_table, machine_info, net, net_contestants, net_plots, net_table,
-               options as command_line, plots, schedule, sweep, sweep_plots, sweep_table, table)
+               lab_table, machine_info, net, net_contestants, net_options, net_plots, net_table,
+               options as command_line, plots, schedule, sweep, sweep_plots, sweep_table, table, vsock,
+               vsock_contestants, vsock_plots, vsock_table)
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
 from .contestants import entry, find_contestants, need
@@ -60,13 +61,23 @@ def measure_on_targets(found, missing, options):
 
 
 def compare_net(arguments):
-    options = command_line.parse_net(arguments)
+    options = net_options.parse_net(arguments)
+    return measure_streams(net_contestants, net.NetTargets, net.settings_of(options), options)
+
+
+def compare_vsock(arguments):
+    options = net_options.parse_vsock(arguments)
+    return measure_streams(vsock_contestants, vsock.VsockTargets, vsock.settings_of(options), options)
+
+
+def measure_streams(who, make_targets, settings, options):
+    """Of networks and vsocks; `who` is the module that finds the contestants."""
     need_guest()
-    found, missing = net_contestants.find_contestants(options)
+    found, missing = who.find_contestants(options)
     contestants = schedule.chosen(found, options, options.depths)
     kvm_exits.make_countable()
-    with net.NetTargets(options) as targets:
-        results = measure(contestants, targets, net.settings_of(options), missing, options)
+    with make_targets(options) as targets:
+        results = measure(contestants, targets, settings, missing, options)
     return finish(results, options)
 
 
@@ -147,6 +158,8 @@ def _shown_by(results):
     """Returns the modules that make tables and plots of such results."""
     if net.is_net(results):
         return net_table, net_plots
+    if vsock.is_vsock(results):
+        return vsock_table, vsock_plots
     if front.is_front(results):
         return front_table, front_plots
     if lab_net_table.is_lab_net(results):
@@ -186,7 +199,8 @@ def main():
     end_on_signals()
     command, *arguments = sys.argv[1:] or [""]
     commands = {"report": report, "sweep": compare_sweep, "front": compare_front,
-                "lab": compare_lab, "lab-net": compare_lab_net, "net": compare_net}
+                "lab": compare_lab, "lab-net": compare_lab_net, "net": compare_net,
+                "vsock": compare_vsock}
     try:
         if command in commands:
             return commands[command](arguments)

@@ -19,6 +19,15 @@ def draw(results, directory):
     draw_bars(results, directory / "net", "Networks beside each other", columns, _PANELS)
 
 
+def columns_of(results, load):
+    """A column for each target and job; load(key) is what a job's key says."""
+    for target in results["targets"]:
+        rows = summary.rows(results, target["name"])
+        for key in summary.job_keys(results, target["name"], "closed"):
+            yield (f"{target['name']}, {load(key)}",
+                   [(row, row.points[key]) for row in rows if key in row.points])
+
+
 def draw_bars(results, path, title, columns, panels):
     """One column for each of (heading, [(row, point)]), one row for each of (figure, unit, label)."""
     style = plots.Styles(results["contestants"], summary.reference(results))

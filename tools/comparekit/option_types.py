@@ -23,6 +23,14 @@ def frames(text):
     return frames
 
 
+def messages(text):
+    messages = numbers(text)
+    for message in messages:
+        if not 8 <= message <= 65536:
+            raise argparse.ArgumentTypeError(f"'{message}' is no length of a message: give 8 to 65536")
+    return messages
+
+
 def poll_limits(text):
     return tuple(sorted({0 if word == "0" else positive(word) for word in text.split(",")}))
 

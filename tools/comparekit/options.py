@@ -5,9 +5,8 @@ from pathlib import Path
 
 from . import lab_jobs, option_types
 from .common import BadInput, RELEASE_DIRECTORY
-from .iothread import POLLING, QEMU_POLL_MAX_NS, SIGNALLING, Default
+from .iothread import POLLING, QEMU_POLL_MAX_NS, SIGNALLING
 from .lab_net import LOADS
-from .net import KINDS
 from .schedule import ARRIVALS
 
 DESCRIPTION = """\
@@ -21,6 +20,7 @@ plots to build/compare/DATE/. Without options: some five minutes.
   tools/compare front [options]                   latency against processor time, by policy
   tools/compare lab [options]                     stock Linux and fio under Ringside and QEMU
   tools/compare net [options]                     networks: round trips, frames out and in
+  tools/compare vsock [options]                   vsocks: round trips, streams out, connections
   tools/compare lab-net [options]                 stock Linux and iperf3 under Ringside and QEMU
 
 exit status: 0; 1 if anything failed, nothing was measured or the machine was not quiet (what was
@@ -54,22 +54,6 @@ vhost-net, in turns, each round in one run of the lab (see tools/lab). Needs no 
 rows compare with each other, and with nothing else. Writes what tools/compare writes. Without options:
 some ten minutes."""
 
-NET_DESCRIPTION = """\
-Compares networks: the same bare-metal guest on one tap under Ringside and under every other VMM found
-here, in interleaved rounds, each run on a quiet machine; beside them the ceiling, a bare loop on that
-tap without a guest. Round trips are ICMP echoes, which the host's kernel answers within the write of a
-frame; frames out are dropped by the host; frames in come from a sender that knows when the tap has no
-room. All of it is in a network namespace of the command's own, which ends with it: nothing of the
-host's network is touched. Needs root. Prints tables and writes results.json, table.md and plots to
-build/compare/DATE/. Without options: some five minutes."""
-
-NET_EXAMPLES = """\
-examples:
-  tools/compare net
-  tools/compare net --kinds echo --depths 1,4,16,64 --rounds 5
-  tools/compare net --kinds in --in-rates 0,50000,200000 --only Ringside --only ceiling
-  tools/compare net --qemu qemu-system-x86_64 --qemu lab --firecracker /opt/bin/firecracker"""
-
 EXAMPLES = """\
 examples:
   tools/compare
@@ -90,7 +74,6 @@ FRONT_TARGETS = ("disk", "null")
 FRONT_SERVICE_US = 20
 LIMITED_POLLING = ("fixed", "grow-shrink")
 QEMU_AIO = ("io_uring", "native")
-NET_POLLING = {"default": Default(), **POLLING}
 KERNELS = ("6.1", "6.12")  # As in labkit.kernels.
 
 
@@ -107,40 +90,8 @@ def parse(arguments):
                     epilog=EXAMPLES)
     _add_jobs(parser.add_argument_group("the jobs"), DEPTHS)
     _add_contestants(parser.add_argument_group("who and what is compared"))
-    _add_running(parser.add_argument_group("how"), minutes=5)
-    return _finish(parser, arguments)
-
-
-def parse_net(arguments):
-    parser = Parser(prog="tools/compare net", usage="tools/compare net [options]",
-                    description=NET_DESCRIPTION, epilog=NET_EXAMPLES)
-    _add_net_jobs(parser.add_argument_group("the jobs"))
-    group = parser.add_argument_group("who is compared")
-    _add_only(group.add_argument)
-    _add_ringside(group)
-    group.add_argument("--ringside-poll", type=_net_pollings, metavar="NAME,...",
-                       default=tuple(map(NET_POLLING.get, ("default", "always", "never"))),
-                       help=f"how its I/O thread waits: of {', '.join(NET_POLLING)} (default: "
-                            "default,always,never)")
-    _add_qemu(group)
-    _add_ceiling_and_peers(group, "net_ceiling")
-    group.add_argument("--sender", default=str(RELEASE_DIRECTORY / "benchmarks" / "net_sender"),
-                       metavar="PATH", help="who sends the frames in")
-    _add_running(parser.add_argument_group("how"), minutes=5, on_disk=False)
-    return _finish(parser, arguments)
-
-
-def _add_net_jobs(group):
-    add = group.add_argument
-    add("--kinds", type=option_types.words_of(tuple(KINDS)), default=tuple(KINDS), metavar="NAME,...",
-        help=f"of {', '.join(KINDS)} (default: all)")
-    add("--frames", type=option_types.frames, default=(64, 1500), metavar="BYTES,...",
-        help="of a frame, Ethernet's header included (default: 64,1500)")
-    add("--depths", type=option_types.numbers, default=(1, 32), metavar="N,...",
-        help="echoes under way (default: 1,32)")
-    add("--in-rates", type=option_types.poll_limits, default=(0,), metavar="N,...",
-        help="frames in a second, 0 for as many as the tap takes (default: 0)")
-    _add_wait(group)
+    add_running(parser.add_argument_group("how"), minutes=5)
+    return finish(parser, arguments)
 
 
 def parse_sweep(arguments):
@@ -154,8 +105,8 @@ def parse_sweep(arguments):
                        metavar="NAME,...", help="of fixed, grow-shrink (default: both)")
     _add_qemu_aio(group)
     _add_choice(group)
-    _add_running(parser.add_argument_group("how"), minutes=10)
-    return _finish(parser, arguments)
+    add_running(parser.add_argument_group("how"), minutes=10)
+    return finish(parser, arguments)
 
 
 def parse_front(arguments):
@@ -169,14 +120,14 @@ def parse_front(arguments):
                        help="of poll=cost (default: 1)")
     _add_qemu_aio(group)
     _add_choice(group, FRONT_TARGETS, FRONT_SERVICE_US)
-    _add_running(parser.add_argument_group("how"), minutes=10, rounds=2)
-    options = _finish(parser, arguments, open_loops=tuple(ARRIVALS))
+    add_running(parser.add_argument_group("how"), minutes=10, rounds=2)
+    options = finish(parser, arguments, open_loops=tuple(ARRIVALS))
     if len(options.ringside_aio) != 1:
         raise BadInput("--ringside-aio: a front is that of one engine; give one")
     return options
 
 
-def _finish(parser, arguments, open_loops=("open",)):
+def finish(parser, arguments, open_loops=("open",)):
     """`open_loops`: those that --rates asks for, as in schedule.ARRIVALS."""
     options = parser.parse_args(arguments)
     options.only, options.skip = options.only or [], options.skip or []
@@ -203,13 +154,13 @@ def parse_lab(arguments):
         help="the disk is a namespace of the lab's NVMe controller instead of a file: Ringside and "
              "QEMU drive it themselves (nvme://), use L1's driver with io_uring (Ringside by "
              "passthrough too), and give the guest the controller whole (--vfio)")
-    _add_only(add)
-    _add_ringside(parser)
+    add_only(add)
+    add_ringside(parser)
     _add_signal(parser)
     add("--qemu-aio", type=_qemu_engines, default=QEMU_AIO[:1], metavar="NAME,...",
         help="of io_uring, native (default: io_uring)")
     _add_rounds(parser)
-    options = _finish(parser, arguments)
+    options = finish(parser, arguments)
     if options.nvme and "two-cpus" in options.jobs:
         raise BadInput("--jobs two-cpus: not with --nvme, where a guest that has the controller whole has "
                        "a queue for each vCPU")
@@ -228,10 +179,10 @@ def parse_lab_net(arguments):
     add("--connections", type=option_types.numbers, default=(1, 64), metavar="N,...",
         help="of TCP at the same time (default: 1,64)")
     _add_lab_guest(add, runtime_ms=2000)
-    _add_only(add)
-    _add_ringside(parser)
+    add_only(add)
+    add_ringside(parser)
     _add_rounds(parser)
-    options = _finish(parser, arguments)
+    options = finish(parser, arguments)
     if options.runtime % 1000:
         raise BadInput("--runtime: iperf3 takes whole seconds")
     return options
@@ -268,14 +219,14 @@ def _add_jobs(group, depths, rates=()):
     add = group.add_argument
     add("--depths", type=option_types.numbers, default=depths, metavar="N,...",
         help="requests in flight (default: " + ",".join(map(str, depths)) + ")")
-    _add_wait(group)
+    add_wait(group)
     add("--rates", type=option_types.rates, default=rates, metavar="RATE,...",
         help=f"then also the open loop: so many arrivals a second, or percents of the best closed "
              f"loop (default: {','.join(rates) or 'none'})")
     _add_thinking(group)
 
 
-def _add_wait(group):
+def add_wait(group):
     group.add_argument("--wait", choices=("poll", "irq"), default="poll",
                        help="how the guest learns of completions (default: poll)")
 
@@ -308,19 +259,19 @@ def _add_choice(group, targets=TARGETS, null_latency_us=0):
     add("--null-latency", type=option_types.microseconds, default=null_latency_us, metavar="TIME",
         dest="null_latency_us", help="what target null takes for each request, like 20us "
                                      f"(default: {null_latency_us}us)")
-    _add_only(add)
-    _add_ringside(group)
+    add_only(add)
+    add_ringside(group)
     add("--ringside-aio", type=_engines, default=("auto",), metavar="NAME,...",
         help="of auto, io_uring, native, threads (default: auto)")
-    _add_qemu(group)
+    add_qemu(group)
 
 
-def _add_qemu(group):
+def add_qemu(group):
     group.add_argument("--qemu", action="append", metavar="PATH",
                        help="instead of the one in PATH (repeatable); lab: the one that tools/lab uses")
 
 
-def _add_only(add):
+def add_only(add):
     add("--only", action="append", metavar="NAME",
         help="these contestants: the beginning of a name, or a pattern (repeatable)")
     add("--skip", action="append", metavar="NAME", help="not these (repeatable)")
@@ -335,17 +286,21 @@ def _add_contestants(group):
     _add_signal(group)
     add("--qemu-poll", type=option_types.poll_limits, default=(0, QEMU_POLL_MAX_NS), metavar="NS,...",
         help="poll-max-ns of its IOThread (default: 0,%d)" % QEMU_POLL_MAX_NS)
-    _add_ceiling_and_peers(group, "ceiling")
+    add_ceiling_and_peers(group, "ceiling")
 
 
-def _add_ceiling_and_peers(group, ceiling):
+def add_ceiling_and_peers(group, ceiling):
     add = group.add_argument
     add("--ceiling", default=str(RELEASE_DIRECTORY / "benchmarks" / ceiling), metavar="PATH")
-    for name in ("firecracker", "cloud-hypervisor", "crosvm"):
-        add(f"--{name}", metavar="PATH")
+    add_peers(group, ("firecracker", "cloud-hypervisor", "crosvm"))
 
 
-def _add_ringside(group):
+def add_peers(group, names):
+    for name in names:
+        group.add_argument(f"--{name}", metavar="PATH")
+
+
+def add_ringside(group):
     group.add_argument("--ringside", default=str(RELEASE_DIRECTORY / "ringside"), metavar="PATH")
 
 
@@ -355,7 +310,7 @@ def _add_signal(group):
                             f"{', '.join(SIGNALLING)} (default: none)")
 
 
-def _add_running(group, minutes, rounds=3, on_disk=True):
+def add_running(group, minutes, rounds=3, on_disk=True):
     add = group.add_argument
     add("--runtime", type=option_types.milliseconds, metavar="TIME",
         help="of one job, like 1s or 500ms (default: what --minutes leaves)")
@@ -386,10 +341,6 @@ def _lab_jobs(text):
         if not lab_jobs.is_name(name):
             raise argparse.ArgumentTypeError(f"'{name}' is none of {lab_jobs.NAMES}")
     return names
-
-
-def _net_pollings(text):
-    return tuple(map(NET_POLLING.get, option_types.words_of(tuple(NET_POLLING))(text)))
 
 
 _targets = option_types.words_of(TARGETS)

@@ -10,89 +10,15 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <utility>
 #include <vector>
 
 #include "devices/virtio_vsock.h"
 #include "tests/support/devices/queued_device_fixture.h"
 #include "tests/support/directories.h"
+#include "tests/support/net/host_socket.h"
 
 namespace ringside::testing {
-
-// A socket of a program of the host. Reads and writes wait, for kWaitLimit at most.
-class HostSocket {
- public:
-  explicit HostSocket(UniqueFd fd) : fd_(std::move(fd)) {}
-  static HostSocket ConnectTo(const std::string& path) {
-    HostSocket socket(UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
-    const sockaddr_un address = AddressOf(path);
-    if (connect(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-      std::abort();
-    }
-    return socket;
-  }
-  static HostSocket ListenAt(const std::string& path, int backlog = 1024) {
-    HostSocket socket(UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)));
-    const sockaddr_un address = AddressOf(path);
-    if (bind(socket.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-        listen(socket.fd(), backlog) != 0) {
-      std::abort();
-    }
-    return socket;
-  }
-
-  int fd() const { return fd_.get(); }
-  HostSocket Accept() const {
-    if (!WaitForFd(fd(), POLLIN)) std::abort();
-    return HostSocket(UniqueFd(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC)));
-  }
-  bool Write(std::string_view text) const {
-    while (!text.empty()) {
-      if (!WaitForFd(fd(), POLLOUT)) return false;
-      const ssize_t size = send(fd(), text.data(), text.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (size <= 0) return false;
-      text.remove_prefix(static_cast<size_t>(size));
-    }
-    return true;
-  }
-  // Less if it ends before.
-  std::string Read(size_t wanted) const {
-    std::string text(wanted, 0);
-    size_t got = 0;
-    while (got < wanted && WaitForFd(fd(), POLLIN)) {
-      const ssize_t size = recv(fd(), &text[got], wanted - got, MSG_DONTWAIT);
-      if (size <= 0) break;
-      got += static_cast<size_t>(size);
-    }
-    text.resize(got);
-    return text;
-  }
-  std::string ReadLine() const {
-    std::string line;
-    while (line.empty() || line.back() != '\n') {
-      const std::string next = Read(1);
-      if (next.empty()) break;
-      line += next;
-    }
-    return line;
-  }
-  // The other side is done, or gone.
-  bool AtEnd() const {
-    char byte;
-    return WaitForFd(fd(), POLLIN) && recv(fd(), &byte, 1, MSG_DONTWAIT) <= 0;
-  }
-  void Close() { fd_ = UniqueFd(); }
-
- private:
-  static sockaddr_un AddressOf(const std::string& path) {
-    sockaddr_un address = {.sun_family = AF_UNIX};
-    path.copy(address.sun_path, sizeof address.sun_path - 1);
-    return address;
-  }
-  UniqueFd fd_;
-};
 
 struct VsockPacket {
   VsockHeader header;
@@ -127,6 +53,14 @@ class VirtioVsockTest : public QueuedDeviceTest<VirtioVsock> {
   void GiveBuffers(size_t count, uint32_t size = 4096) {
     QueuedDeviceTest::GiveBuffers(rx(), count, size, kSlot);
   }
+  void GiveEventBuffer() {
+    Queue& queue = *queues_[VirtioVsock::kEvent];
+    const uint64_t address = queue.buffers + 8 * queue.next++;
+    std::memset(At(address, 8), 0x55, 8);
+    queue.driver.NewChain().AppendWritable(address, 8).Add();
+    Publish(queue);
+  }
+  bool HasEvent() { return queues_[VirtioVsock::kEvent]->driver.HasUsed(); }
   bool HasPacket() { return rx().driver.HasUsed(); }
   // The next packet for the guest, whose buffer is given back.
   std::optional<VsockPacket> NextPacket(uint32_t buffer_size = 4096) {

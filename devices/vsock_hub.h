@@ -60,6 +60,10 @@ class VsockHub {
   static constexpr uint32_t kOwnPorts = 1U << 30;
   // Some have to go before more of the guest's packets are looked at, each of which may need one.
   static constexpr size_t kMaxResets = 256;
+  // Sockets that are found to have nothing for a packet, and clients whose time is over, in one
+  // turn; the others have the next.
+  static constexpr int kLooksPerPacket = 16;
+  static constexpr int kExpiredPerTurn = 64;
   // How long a program may take for its line, a guest for its answer, a guest for its RST when both
   // halves have ended, and a program for what the guest has left.
   static constexpr int64_t kGreetingNs = 2'000'000'000;
@@ -94,7 +98,7 @@ class VsockHub {
   // Something is to be sent to the guest.
   bool HasForGuest() const { return !resets_.empty() || !ready_.empty(); }
   // Writes the next packet into a buffer that has room for more than a header. How many bytes it
-  // has, header and all; 0: there is none after all.
+  // has, header and all; 0: there is none after all, or not found yet.
   uint32_t Fill(std::span<const Segment> buffer);
 
   bool TakesPackets() const { return resets_.size() < kMaxResets; }

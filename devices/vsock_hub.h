@@ -60,8 +60,8 @@ class VsockHub {
   static constexpr uint32_t kOwnPorts = 1U << 30;
   // Some have to go before more of the guest's packets are looked at, each of which may need one.
   static constexpr size_t kMaxResets = 256;
-  // Sockets that are found to have nothing for a packet, and clients whose time is over, in one
-  // turn; the others have the next.
+  // How many sockets are looked at for one packet, if they have nothing, and how many clients whose
+  // time is over go in one turn. The others have the next.
   static constexpr int kLooksPerPacket = 16;
   static constexpr int kExpiredPerTurn = 64;
   // How long a program may take for its line, a guest for its answer, a guest for its RST when both
@@ -76,8 +76,8 @@ class VsockHub {
   static constexpr int64_t kCreditAgainNs = 1'000'000'000;
   // Without descriptors connections are taken again after this.
   static constexpr int64_t kAcceptAgainNs = 200'000'000;
-  // While a restored driver has not handled the event that tells it of that, none are taken, for so
-  // long at most; looked at so often.
+  // A restored driver is given no connection before it has handled the event that its own are gone
+  // (vsock_reset_notice.h), for so long at most; whether it has is looked at so often.
   static constexpr int64_t kResetNs = 1'000'000'000;
   static constexpr int64_t kResetLookNs = 10'000'000;
 

@@ -92,8 +92,7 @@ struct VsockClient;
 // Data of one client's packets that goes to its host in one system call, while it is still in the
 // guest's memory.
 struct VsockGathered {
-  // As many pieces as the kernel copies to its own stack (UIO_FASTIOV) or few more: one turn's
-  // packets, in a descriptor or two each.
+  // One turn's packets, in a descriptor or two each.
   static constexpr size_t kMaxPieces = 32;
 
   VsockClient* client = nullptr;  // null: there is none

@@ -248,8 +248,11 @@ void VsockHub::Expired(int64_t now_ns) {
     accepts_ = true;
     sockets_.Source::Written();
   }
+  int left = kExpiredPerTurn;
   for (auto& wait : waits_) {
-    while (!wait.empty() && wait.front()->wait_ends_ns <= now_ns) ExpiredOne(*wait.front());
+    for (; left > 0 && !wait.empty() && wait.front()->wait_ends_ns <= now_ns; --left) {
+      ExpiredOne(*wait.front());
+    }
   }
   StartTimer();
 }

@@ -60,6 +60,10 @@ class VsockHub {
   static constexpr uint32_t kOwnPorts = 1U << 30;
   // Some have to go before more of the guest's packets are looked at, each of which may need one.
   static constexpr size_t kMaxResets = 256;
+  // How many sockets are looked at for one packet, if they have nothing, and how many clients whose
+  // time is over go in one turn. The others have the next.
+  static constexpr int kLooksPerPacket = 16;
+  static constexpr int kExpiredPerTurn = 64;
   // How long a program may take for its line, a guest for its answer, a guest for its RST when both
   // halves have ended, and a program for what the guest has left.
   static constexpr int64_t kGreetingNs = 2'000'000'000;
@@ -72,8 +76,8 @@ class VsockHub {
   static constexpr int64_t kCreditAgainNs = 1'000'000'000;
   // Without descriptors connections are taken again after this.
   static constexpr int64_t kAcceptAgainNs = 200'000'000;
-  // While a restored driver has not handled the event that tells it of that, none are taken, for so
-  // long at most; looked at so often.
+  // A restored driver is given no connection before it has handled the event that its own are gone
+  // (vsock_reset_notice.h), for so long at most; whether it has is looked at so often.
   static constexpr int64_t kResetNs = 1'000'000'000;
   static constexpr int64_t kResetLookNs = 10'000'000;
 
@@ -94,7 +98,7 @@ class VsockHub {
   // Something is to be sent to the guest.
   bool HasForGuest() const { return !resets_.empty() || !ready_.empty(); }
   // Writes the next packet into a buffer that has room for more than a header. How many bytes it
-  // has, header and all; 0: there is none after all.
+  // has, header and all; 0: there is none after all, or not found yet.
   uint32_t Fill(std::span<const Segment> buffer);
 
   bool TakesPackets() const { return resets_.size() < kMaxResets; }

@@ -14,7 +14,7 @@ uint32_t VsockHub::Fill(std::span<const Segment> buffer) {
     if (resets_.size() == kMaxResets - 1) transmitter_->LookAgain();
     return kVsockHeaderSize;
   }
-  while (!ready_.empty()) {
+  for (int looks = 0; looks < kLooksPerPacket && !ready_.empty(); ++looks) {
     VsockClient& client = *ready_.front();
     ready_.Remove(client);
     const uint32_t written = FillFrom(client, buffer);

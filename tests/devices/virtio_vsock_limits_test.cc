@@ -303,6 +303,49 @@ TEST_P(VirtioVsockTest, ATurnIsBounded) {
   EXPECT_GE(device_->stats(1).batches.Get(), 63U / 16);
 }
 
+// A guest that accepts and gives no buffers makes many sockets wait to be looked at.
+TEST_P(VirtioVsockTest, LooksAtSocketsThatHaveNothingAreBounded) {
+  constexpr uint32_t kHosts = 4 * VsockHub::kLooksPerPacket;
+  static_assert(kHosts <= kRingSize);
+  Make(kHosts, {.kind = PollKind::kNever});
+  Start(0);
+  GiveBuffers(kHosts);
+  std::vector<HostSocket> hosts;
+  std::vector<Stream> streams;
+  for (uint32_t i = 0; i < kHosts; ++i) {
+    hosts.push_back(HostSocket::ConnectTo(path()));
+    ASSERT_TRUE(hosts.back().Write("CONNECT 80\n"));
+    streams.push_back({.guest_port = 80, .host_port = NextPacket(0)->header.src_port});
+  }
+  for (uint32_t i = 0; i < kHosts; ++i) {
+    Send(streams[i], VsockOp::kResponse);
+    (void)hosts[i].ReadLine();
+  }
+  ASSERT_TRUE(hosts.back().Write("last"));
+  ASSERT_TRUE(SleepObserver(*threads_[0]).WaitUntilItSleeps());
+  const uint64_t turns = threads_[0]->stats().turns.Get();
+  GiveBuffers(1);
+  EXPECT_EQ(NextPacket(0)->payload, "last");
+  EXPECT_GE(threads_[0]->stats().turns.Get(), turns + kHosts / VsockHub::kLooksPerPacket);
+}
+
+// All of them had the same time, which ends for all at once after the thread was held.
+TEST_P(VirtioVsockTest, ClientsWhoseTimeIsOverTogetherGoOverSeveralTurns) {
+  constexpr uint32_t kHosts = 3 * VsockHub::kExpiredPerTurn;
+  Make(kHosts, {.kind = PollKind::kNever});
+  Start();
+  std::vector<HostSocket> hosts;
+  for (uint32_t i = 0; i < kHosts; ++i) hosts.push_back(HostSocket::ConnectTo(path()));
+  ASSERT_TRUE(SpinUntil([&] { return counts().open.Get() == kHosts; }));
+  uint64_t turns = 0;
+  RunOn(*threads_[0], [&] {
+    absl::SleepFor(absl::Nanoseconds(VsockHub::kGreetingNs));
+    turns = threads_[0]->stats().turns.Get();
+  });
+  EXPECT_TRUE(SpinUntil([&] { return counts().open.Get() == 0; }));
+  EXPECT_GE(threads_[0]->stats().turns.Get(), turns + kHosts / VsockHub::kExpiredPerTurn - 1);
+}
+
 TEST_P(VirtioVsockTest, ThereAreNoMoreThanItMayHave) {
   Make(2);
   Start();

@@ -19,15 +19,27 @@ namespace {
 constexpr uint64_t kCid = 3;
 constexpr uint32_t kListened = 9;
 constexpr int kFeatures[] = {28, 29};  // indirect tables, EVENT_IDX
+// No more than there are steps can be waiting to be accepted when their driver goes, and the next
+// one's connection needs room beside them.
+constexpr int kSteps = 96;
+constexpr size_t kPrograms = kSteps + 8;
 
-// One directory for the process, in memory where there is some.
+// A directory for the process, which goes with it.
+class Directory {
+ public:
+  Directory() {
+    if (mkdtemp(name_.data()) == nullptr) std::abort();
+  }
+  ~Directory() { std::filesystem::remove_all(name_); }
+  std::string socket() const { return name_ + "/s"; }
+
+ private:
+  std::string name_ = "/tmp/ringside-vsock-fuzz-XXXXXX";
+};
+
 const std::string& Path() {
-  static const std::string path = [] {
-    std::string name = "/tmp/ringside-vsock-fuzz-XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) std::abort();
-    std::atexit([] { std::filesystem::remove_all(std::filesystem::path(Path()).parent_path()); });
-    return name + "/s";
-  }();
+  static const Directory directory;
+  static const std::string path = directory.socket();
   return path;
 }
 
@@ -39,11 +51,11 @@ class Run : public QueuedDeviceRun<VirtioVsock> {
         listener_(ListenAnew()),
         device_(*VirtioVsock::Create(
             *host_, Memory(), Thread(input_.Next()),
-            {.name = "vsock0", .cid = kCid, .max_connections = 8, .log = Logger()})) {}
+            {.name = "vsock0", .cid = kCid, .max_connections = kPrograms, .log = Logger()})) {}
 
   void Go() {
     Start(kFeatures);
-    for (int i = 0; i < 96 && !input_.empty(); ++i) Step();
+    for (int i = 0; i < kSteps && !input_.empty(); ++i) Step();
     Reset();
     Check(host_->counts().open.Get() == 0, "a reset closes all connections");
     programs_.clear();

@@ -154,7 +154,11 @@ void VsockLoad::SendOut() {
     result_.sent_bytes += length;
     starved_since_ = 0;
   }
-  if (starved < sink_count_) return;
+  if (starved == sink_count_) AskForCredit();
+}
+
+// The host tells of room by itself, but not of all.
+void VsockLoad::AskForCredit() {
   if (starved_since_ == 0) starved_since_ = now_;
   if (now_ - starved_since_ < NsToTicks(kAskNs)) return;
   starved_since_ = now_;
@@ -235,7 +239,7 @@ bool VsockLoad::TurnUntil(Condition condition) {
   return true;
 }
 
-const char* VsockLoad::RunUntilOver() {
+void VsockLoad::RunUntilOver() {
   const bool sends = job_.kind == VsockKind::kOut;
   span_.Begin(TimeStamp());
   do {
@@ -254,7 +258,6 @@ const char* VsockLoad::RunUntilOver() {
   result_.ticks = span_.ticks();
   result_.kicks = span_.kicks();
   result_.interrupts = span_.interrupts();
-  return nullptr;
 }
 
 const char* VsockLoad::Run() {
@@ -263,7 +266,7 @@ const char* VsockLoad::Run() {
   const bool serves = job_.kind == VsockKind::kServe;
   const char* error = serves ? nullptr : Order(/*is_over=*/false);
   if (error == nullptr && job_.kind == VsockKind::kOut) error = OpenSinks();
-  if (error == nullptr) error = RunUntilOver();
+  if (error == nullptr) RunUntilOver();
   if (serves && error == nullptr && !ended_) error = "nobody connects to end it";
   if (error == nullptr && !serves) error = AwaitReport();
   result_.errors += streams_.faults() - faults;

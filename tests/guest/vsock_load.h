@@ -37,10 +37,11 @@ class VsockLoad final : public VsockUser {
   void HostEnded(VsockStream& stream) override;
   void Closed(VsockStream& stream) override;
 
-  const char* RunUntilOver();
+  void RunUntilOver();
   void Turn(uint64_t now);
   const char* OpenSinks();
   void SendOut();
+  void AskForCredit();
   void FillSlots();
   bool Echo(VsockStream& stream, const VsockPacket& packet);
   void CountEcho(VsockStream& stream, uint64_t bytes);

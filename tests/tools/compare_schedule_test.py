@@ -29,7 +29,7 @@ class Rounds(unittest.TestCase):
         for name, replacement in (
                 ("guest_run.run", self.boot), ("targets.Target.prepare", lambda _: None),
                 ("cpu.wait_for_quiet", lambda *_: share(self.before) or None),
-                ("cpu.MachineUse", lambda: SimpleNamespace(others=lambda: share(self.during)))):
+                ("cpu.MachineUse", lambda _: SimpleNamespace(others=lambda: share(self.during)))):
             patcher = mock.patch(f"comparekit.{name}", replacement)
             patcher.start()
             self.addCleanup(patcher.stop)

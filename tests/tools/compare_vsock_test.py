@@ -60,6 +60,7 @@ class Targets(unittest.TestCase):
         all_targets = vsock.VsockTargets(options)
         with self.assertRaisesRegex(MeasureError, "client ended by itself, with status"):
             with all_targets as targets:
+                self.assertEqual(targets[0].helper, all_targets._client.pid)
                 directory = Path(targets[0].path).parent
                 all_targets._client.wait(60)
         self.assertFalse(directory.exists())

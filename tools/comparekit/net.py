@@ -22,6 +22,7 @@ class NetTarget:
     kind: str
     frame: int  # bytes, Ethernet's header included
     tap: network.Tap
+    helper: int = None  # As Target's: the sender.
     is_null = False
 
     @property
@@ -87,7 +88,8 @@ class NetTargets:
         if sender:
             self._sender = subprocess.Popen(guest_run.mortal([sender, "--tap", tap.name]),
                                             stdin=subprocess.DEVNULL)
-        return [NetTarget(kind, frame, tap) for kind in options.kinds for frame in options.frames]
+        helper = self._sender and self._sender.pid
+        return [NetTarget(kind, frame, tap, helper) for kind in options.kinds for frame in options.frames]
 
     def __exit__(self, *_):
         if self._sender is None:

@@ -125,6 +125,7 @@ class Schedule:
         self._progress.show(f"checking {contestant.name} on {target.name}")
         words = [*target.verification(_VERIFY_SIZE_MIB), f"runtime={_VERIFY_MS}ms",
                  f"wait={self._settings['wait']}"]
+        target.prepare()
         try:
             guest_run.run(contestant, target, words, _VERIFY_MS / 1000)
         except MeasureError as error:
@@ -142,7 +143,7 @@ class Schedule:
             self._progress.show(text)
             noisy = self._wait_for_quiet()
             target.prepare()
-            use = cpu.MachineUse()
+            use = cpu.MachineUse(target.helper)
             result, failure = self._try(target, contestant, loop, rates, seconds)
             noisy = noisy or self._noise_during(use)
             if noisy is None or self._patience_s <= 0:

@@ -22,6 +22,7 @@ class Target:
     size: int
     direct: bool     # Whether O_DIRECT is used.
     latency_us: int = 0  # Of the null backend: what each request takes.
+    helper = None        # The number of a process that serves the guest and is nobody else's.
 
     @property
     def is_null(self):

@@ -25,6 +25,7 @@ class VsockTarget:
     kind: str
     message: int  # bytes
     path: str     # where the VMM is to listen
+    helper: int = None  # As Target's: the client.
     is_null = False
 
     @property
@@ -82,7 +83,7 @@ class VsockTargets:
         self._client = subprocess.Popen(guest_run.mortal([program, "--path", path]),
                                         stdin=subprocess.DEVNULL)
         messages = {"echo": self._options.echo_messages, "out": self._options.messages, "flood": (64,)}
-        return [VsockTarget(kind, message, path) for kind in self._options.kinds
+        return [VsockTarget(kind, message, path, self._client.pid) for kind in self._options.kinds
                 for message in messages[kind]]
 
     def __exit__(self, *_):

@@ -10,7 +10,7 @@
 
 #include "base/printable.h"
 #include "base/status.h"
-#include "http/unix_address.h"
+#include "base/unix_address.h"
 
 namespace ringside {
 namespace {
@@ -68,12 +68,17 @@ absl::StatusOr<AgentChannel> AgentChannel::Connect(const std::string& path, uint
     result = connect(fd.get(), address.address(), address.size());
   } while (result != 0 && errno == EINTR);
   if (result != 0) return ConnectError(errno, path);
-  AgentChannel channel(std::move(fd), limit);
-  RINGSIDE_RETURN_IF_ERROR(channel.Greet(path, port));
+  return Greet(std::move(fd), path, port, limit);
+}
+
+absl::StatusOr<AgentChannel> AgentChannel::Greet(UniqueFd socket, const std::string& name,
+                                                 uint32_t port, absl::Duration limit) {
+  AgentChannel channel(std::move(socket), limit);
+  RINGSIDE_RETURN_IF_ERROR(channel.ExchangeHellos(name, port));
   return channel;
 }
 
-absl::Status AgentChannel::Greet(const std::string& path, uint32_t port) {
+absl::Status AgentChannel::ExchangeHellos(const std::string& name, uint32_t port) {
   out_ = absl::StrFormat("CONNECT %d\n", port);
   RINGSIDE_RETURN_IF_ERROR(FlushAll());
   size_t end;
@@ -82,11 +87,11 @@ absl::Status AgentChannel::Greet(const std::string& path, uint32_t port) {
     if (!Fill().ok()) {
       return absl::UnavailableError(absl::StrFormat(
           "nobody listens on port %d of the guest behind '%s'; start ringside-agent there", port,
-          path));
+          name));
     }
   }
   if (end == std::string::npos || !in_.starts_with("OK ")) {
-    return BadInput("'%s' does not answer as a vsock socket does; give that of a machine", path);
+    return BadInput("'%s' does not answer as a vsock socket does; give that of a machine", name);
   }
   taken_ = end + 1;
   RINGSIDE_ASSIGN_OR_RETURN(const AgentFrame first, Receive());

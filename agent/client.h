@@ -17,6 +17,7 @@ class AgentClient {
  public:
   static absl::StatusOr<AgentClient> Connect(const std::string& path, uint32_t port = kAgentPort,
                                              absl::Duration limit = absl::Seconds(30));
+  explicit AgentClient(AgentChannel channel) : channel_(std::move(channel)) {}
 
   absl::Status Ping();
   absl::Status SetClock(absl::Time now);
@@ -37,7 +38,6 @@ class AgentClient {
                    const std::function<absl::Status(const AgentFrame&)>& take);
 
  private:
-  explicit AgentClient(AgentChannel channel) : channel_(std::move(channel)) {}
   absl::Status Ask();
 
   AgentChannel channel_;

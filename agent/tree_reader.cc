@@ -34,7 +34,7 @@ void TreeReader::Open(std::string_view path, bool with_directories) {
   with_directories_ = with_directories;
 }
 
-void TreeReader::OpenStream(OwnedFd fd, uint32_t mode) {
+void TreeReader::OpenStream(UniqueFd fd, uint32_t mode) {
   file_ = std::move(fd);
   stream_mode_ = mode;
   is_stream_ = true;
@@ -65,7 +65,7 @@ AgentFault TreeReader::Begin(int place, const std::string& name, int flags, std:
     return {EOPNOTSUPP, "'" + name + "' is no file, directory or symbolic link"};
   }
   const bool is_top = place == AT_FDCWD;
-  OwnedFd fd(openat(place, name.c_str(), is_top ? kCareful : kCareful | O_NOFOLLOW));
+  UniqueFd fd(openat(place, name.c_str(), is_top ? kCareful : kCareful | O_NOFOLLOW));
   struct stat now = {};
   if (!fd.valid() || fstat(fd.get(), &now) != 0) {
     return AgentFault::Of(errno, "cannot read", name);
@@ -76,7 +76,7 @@ AgentFault TreeReader::Begin(int place, const std::string& name, int flags, std:
   return {EOPNOTSUPP, "'" + name + "' is no file, directory or symbolic link"};
 }
 
-AgentFault TreeReader::BeginFile(OwnedFd fd, const std::string& name, std::string& out) {
+AgentFault TreeReader::BeginFile(UniqueFd fd, const std::string& name, std::string& out) {
   struct stat file = {};
   if (fstat(fd.get(), &file) != 0) return AgentFault::Of(errno, "cannot read", name);
   file_ = std::move(fd);
@@ -90,7 +90,7 @@ AgentFault TreeReader::BeginFile(OwnedFd fd, const std::string& name, std::strin
   return {};
 }
 
-AgentFault TreeReader::BeginDirectory(OwnedFd fd, const std::string& name, std::string& out) {
+AgentFault TreeReader::BeginDirectory(UniqueFd fd, const std::string& name, std::string& out) {
   if (!with_directories_) return {EISDIR, "'" + name + "' is a directory; copy it with -r"};
   if (entered_.size() >= kMostDepth) return {ELOOP, "the tree is too deep"};
   struct stat directory = {};
@@ -128,7 +128,7 @@ AgentFault TreeReader::StepFile(std::string& out) {
   } while (got < 0 && errno == EINTR);
   if (got < 0) return AgentFault::Of(errno, "cannot read", top_name_);
   if (got == 0) {
-    file_.Close();
+    file_ = UniqueFd();
     AppendFrame(AgentType::kFileEnd, {}, out);
     return {};
   }

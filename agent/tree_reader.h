@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "agent/agent_fault.h"
-#include "agent/owned_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringside {
 
@@ -23,7 +23,7 @@ class TreeReader {
   // refused without `with_directories`.
   void Open(std::string_view path, bool with_directories);
   // The bytes of this descriptor, which it takes, as a file without a name.
-  void OpenStream(OwnedFd fd, uint32_t mode);
+  void OpenStream(UniqueFd fd, uint32_t mode);
   // Appends the next message, TREE_END at last. Not after a fault.
   AgentFault Step(std::string& out);
   bool is_complete() const { return is_complete_; }
@@ -38,8 +38,8 @@ class TreeReader {
   using DirectoryStream = std::unique_ptr<DIR, CloseDirectory>;
 
   AgentFault Begin(int place, const std::string& name, int flags, std::string& out);
-  AgentFault BeginFile(OwnedFd fd, const std::string& name, std::string& out);
-  AgentFault BeginDirectory(OwnedFd fd, const std::string& name, std::string& out);
+  AgentFault BeginFile(UniqueFd fd, const std::string& name, std::string& out);
+  AgentFault BeginDirectory(UniqueFd fd, const std::string& name, std::string& out);
   AgentFault BeginLink(int place, const std::string& name, std::string& out);
   AgentFault StepFile(std::string& out);
   AgentFault StepDirectory(std::string& out);
@@ -47,7 +47,7 @@ class TreeReader {
   std::string path_;
   std::string top_name_;
   std::vector<DirectoryStream> entered_;
-  OwnedFd file_;
+  UniqueFd file_;
   uint64_t file_size_ = 0, file_read_ = 0;
   uint32_t stream_mode_ = 0;
   bool is_stream_ = false;

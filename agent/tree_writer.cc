@@ -31,7 +31,7 @@ TreeWriter::~TreeWriter() {
 
 AgentFault TreeWriter::Open(std::string_view path) {
   std::string directory(path);
-  top_ = OwnedFd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  top_ = UniqueFd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (top_.valid()) return {};
   // "a/b/" names a directory, and there is none.
   if (directory.empty() || directory.ends_with('/') || (errno != ENOENT && errno != ENOTDIR)) {
@@ -40,7 +40,7 @@ AgentFault TreeWriter::Open(std::string_view path) {
   const size_t slash = directory.rfind('/');
   top_name_ = slash == std::string::npos ? directory : directory.substr(slash + 1);
   directory = slash == std::string::npos ? "." : directory.substr(0, slash + 1);
-  top_ = OwnedFd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  top_ = UniqueFd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!top_.valid()) return AgentFault::Of(errno, "cannot open", directory);
   return {};
 }
@@ -90,8 +90,8 @@ AgentFault TreeWriter::TakeEntry(const EntryMessage& sent) {
 
 AgentFault TreeWriter::BeginFile(const EntryMessage& entry) {
   temporary_name_ = TemporaryName();
-  file_ = OwnedFd(openat(place(), temporary_name_.c_str(),
-                         O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  file_ = UniqueFd(openat(place(), temporary_name_.c_str(),
+                          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!file_.valid()) return AgentFault::Of(errno, "cannot make", entry.name);
   file_name_ = entry.name;
   file_mode_ = entry.mode;
@@ -114,7 +114,7 @@ AgentFault TreeWriter::EndFile() {
       renameat(place(), temporary_name_.c_str(), place(), file_name_.c_str()) != 0) {
     return AgentFault::Of(errno, "cannot make", file_name_);
   }
-  file_.Close();
+  file_ = UniqueFd();
   return {};
 }
 
@@ -125,7 +125,7 @@ AgentFault TreeWriter::EnterDirectory(const EntryMessage& entry) {
   if (mkdirat(place(), directory.name.c_str(), 0700) != 0 && errno != EEXIST) {
     return AgentFault::Of(errno, "cannot make directory", entry.name);
   }
-  directory.fd = OwnedFd(openat(place(), directory.name.c_str(), kInside));
+  directory.fd = UniqueFd(openat(place(), directory.name.c_str(), kInside));
   if (!directory.fd.valid()) return AgentFault::Of(errno, "cannot open directory", entry.name);
   entered_.push_back(std::move(directory));
   return {};

@@ -15,7 +15,7 @@
 
 #include "agent/agent_fault.h"
 #include "agent/agent_message.h"
-#include "agent/owned_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringside {
 
@@ -35,7 +35,7 @@ class TreeWriter {
 
  private:
   struct Directory {
-    OwnedFd fd;
+    UniqueFd fd;
     uint32_t mode;  // that it gets when it is left
     std::string name;
   };
@@ -49,10 +49,10 @@ class TreeWriter {
   AgentFault MakeLink(const EntryMessage& entry);
   int place() const { return entered_.empty() ? top_.get() : entered_.back().fd.get(); }
 
-  OwnedFd top_;           // where the tree is put
+  UniqueFd top_;          // where the tree is put
   std::string top_name_;  // that it has there; empty: its sender says
   std::vector<Directory> entered_;
-  OwnedFd file_;
+  UniqueFd file_;
   std::string file_name_, temporary_name_;
   uint32_t file_mode_ = 0;
   bool has_begun_ = false;

@@ -36,7 +36,7 @@ bool IsInGuest(const std::string& place) {
 absl::Status Put(AgentClient& client, const CpOptions& options) {
   TreeReader tree;
   if (options.source == "-") {
-    tree.OpenStream(OwnedFd(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)), kStreamMode);
+    tree.OpenStream(UniqueFd(fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)), kStreamMode);
   } else {
     tree.Open(options.source, options.with_directories);
   }

@@ -106,8 +106,11 @@ absl::Status ExecPump::TakeEvents() {
 }
 
 void ExecPump::ReadInput() {
+  // A signal that came with the input may have taken the room: nothing read would look like its end.
+  const size_t room = client_.input_room();
+  if (room == 0) return;
   std::array<char, kMostData> data;
-  const ssize_t got = read(STDIN_FILENO, data.data(), std::min(data.size(), client_.input_room()));
+  const ssize_t got = read(STDIN_FILENO, data.data(), std::min(data.size(), room));
   if (got < 0 && (errno == EINTR || errno == EAGAIN)) return;
   if (got > 0) {
     client_.SendInput({data.data(), static_cast<size_t>(got)});

@@ -12,12 +12,17 @@ namespace {
 constexpr size_t kMostQueued = 64 << 10;  // bytes, before more is produced
 constexpr size_t kMostInput = kFrameHeader + kMostExec;
 constexpr size_t kMostGreeting = 32;
-constexpr int64_t kLingerNs = 1'000'000'000;  // for the client to close its end
+constexpr int64_t kAskWithinNs = 10'000'000'000;  // for the first request
+constexpr int64_t kLingerNs = 1'000'000'000;      // for the client to close its end
 
 }  // namespace
 
-AgentConnection::AgentConnection(OwnedFd fd, bool with_greeting, AgentState& agent)
-    : fd_(std::move(fd)), agent_(agent), state_(with_greeting ? State::kGreeting : State::kHello) {
+AgentConnection::AgentConnection(UniqueFd fd, bool with_greeting, AgentState& agent, int64_t now_ns)
+    : fd_(std::move(fd)),
+      agent_(agent),
+      state_(with_greeting ? State::kGreeting : State::kHello),
+      ask_by_ns_(now_ns + kAskWithinNs),
+      last_turn_ns_(now_ns) {
   if (!with_greeting) Encode(HelloMessage{}, out_);
 }
 
@@ -35,20 +40,23 @@ void AgentConnection::AddPolls(std::vector<pollfd>& polls) const {
   const int out = out_.empty() && !get_ ? 0 : POLLOUT;
   // The client's end of the stream is its departure, whatever is still to be read.
   polls.push_back({fd_.get(), static_cast<short>(in | out | POLLRDHUP), 0});
-  if (session_ && state_ == State::kExec) {
-    session_->AddPolls(polls, out_.size() < kMostQueued);
-  } else {
-    for (int i = 0; i < 3; ++i) polls.push_back({-1, 0, 0});
-  }
+  if (session_ && state_ == State::kExec) session_->AddPolls(polls, out_.size() < kMostQueued);
 }
 
 std::optional<int64_t> AgentConnection::deadline_ns() const {
   if (close_at_ns_) return close_at_ns_;
+  if (ask_by_ns_) return ask_by_ns_;
   if (!session_ || state_ != State::kExec || out_.size() >= kMostQueued) return std::nullopt;
   return session_->deadline_ns();
 }
 
+std::optional<int64_t> AgentConnection::idle_since_ns() const {
+  const bool is_idle = state_ == State::kIdle && !ask_by_ns_ && in_.empty() && out_.empty();
+  return is_idle ? std::optional(last_turn_ns_) : std::nullopt;
+}
+
 void AgentConnection::Turn(short revents, int64_t now_ns) {
+  last_turn_ns_ = now_ns;
   if ((revents & (POLLHUP | POLLRDHUP | POLLERR | POLLNVAL)) != 0) {
     is_over_ = true;
     return;
@@ -61,7 +69,12 @@ void AgentConnection::Turn(short revents, int64_t now_ns) {
     state_ = State::kClosing;
   }
   if (get_) StepGet();
+  if (ask_by_ns_ && now_ns >= *ask_by_ns_) Break("nothing was asked for");
   if (!out_.empty()) Write();
+  CloseIfDue(now_ns);
+}
+
+void AgentConnection::CloseIfDue(int64_t now_ns) {
   if (state_ != State::kClosing || !out_.empty()) return;
   if (!close_at_ns_) close_at_ns_ = now_ns + kLingerNs;
   if (now_ns >= *close_at_ns_) is_over_ = true;
@@ -145,6 +158,7 @@ void AgentConnection::Take(const AgentFrame& frame) {
 }
 
 void AgentConnection::TakeRequest(const AgentFrame& frame) {
+  ask_by_ns_.reset();
   switch (frame.type) {
     case AgentType::kExec:
       StartCommand(frame);
@@ -288,6 +302,7 @@ void AgentConnection::Answer(const AgentFault& fault, FaultOf of) {
 void AgentConnection::Break(std::string_view why) {
   Answer({EPROTO, std::string(why)});
   state_ = State::kClosing;
+  ask_by_ns_.reset();
 }
 
 }  // namespace ringside

@@ -2,6 +2,8 @@
 //
 // What a client can take up is bounded: a message that it has not sent to its end (kMostExec), a
 // window of input for its command, and kMostQueued bytes and one message of what it has not read.
+// A client that asks for nothing within ten seconds is told so and closed; one whose requests have
+// all been answered may stay, until its place is needed (idle_since_ns).
 //
 // Threads: the agent's only one. Nothing in here waits for the client.
 #pragma once
@@ -15,9 +17,9 @@
 
 #include "agent/agent_message.h"
 #include "agent/guest/exec_session.h"
-#include "agent/owned_fd.h"
 #include "agent/tree_reader.h"
 #include "agent/tree_writer.h"
+#include "base/unique_fd.h"
 
 namespace ringside {
 
@@ -30,17 +32,18 @@ struct AgentState {
 class AgentConnection {
  public:
   // With a greeting the client first sends "CONNECT <port>\n", and gets "OK <port>\n".
-  AgentConnection(OwnedFd fd, bool with_greeting, AgentState& agent);
+  AgentConnection(UniqueFd fd, bool with_greeting, AgentState& agent, int64_t now_ns);
 
-  // Adds kPolls descriptors to `polls`, the first of which is its own.
+  // Adds what it waits for to `polls`, its own descriptor first.
   void AddPolls(std::vector<pollfd>& polls) const;
-  static constexpr size_t kPolls = 4;
   // Does what there is to do, when one of them is ready or the deadline has come. `revents` are
   // those of the first.
   void Turn(short revents, int64_t now_ns);
   std::optional<int64_t> deadline_ns() const;
   // Nothing more is to be done but to forget it; what it still runs is to be taken over.
   bool is_over() const { return is_over_; }
+  // Since when nothing has come or gone, if all that was asked for is done; else nothing.
+  std::optional<int64_t> idle_since_ns() const;
 
   ExecSession* session() const { return session_.get(); }
   std::unique_ptr<ExecSession> TakeSession() { return std::move(session_); }
@@ -72,15 +75,18 @@ class AgentConnection {
   void StepGet();
   void Answer(const AgentFault& fault, FaultOf of = FaultOf::kRequest);
   void Break(std::string_view why);  // the client has broken the rules
+  void CloseIfDue(int64_t now_ns);
 
-  OwnedFd fd_;
+  UniqueFd fd_;
   AgentState& agent_;
   State state_;
   std::string in_, out_;
   std::unique_ptr<ExecSession> session_;
   std::unique_ptr<TreeWriter> put_;
   std::unique_ptr<TreeReader> get_;
-  std::optional<int64_t> close_at_ns_;
+  std::optional<int64_t> ask_by_ns_;    // until the first request is there
+  std::optional<int64_t> close_at_ns_;  // once all has been sent
+  int64_t last_turn_ns_;
   bool is_over_ = false;
 };
 

@@ -24,8 +24,8 @@ namespace {
 
 constexpr int kBacklog = 128;
 
-OwnedFd ListenOnVsock(uint32_t port) {
-  OwnedFd fd(socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+UniqueFd ListenOnVsock(uint32_t port) {
+  UniqueFd fd(socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   sockaddr_vm address = {};
   address.svm_family = AF_VSOCK;
   address.svm_port = port;
@@ -37,7 +37,7 @@ OwnedFd ListenOnVsock(uint32_t port) {
   return fd;
 }
 
-OwnedFd ListenOnUnix(std::string_view path) {
+UniqueFd ListenOnUnix(std::string_view path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
@@ -45,7 +45,7 @@ OwnedFd ListenOnUnix(std::string_view path) {
     return {};
   }
   path.copy(address.sun_path, path.size());
-  OwnedFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   umask(077);  // who connects runs commands as this user
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(fd.get(), kBacklog) != 0) {
@@ -54,13 +54,13 @@ OwnedFd ListenOnUnix(std::string_view path) {
   return fd;
 }
 
-OwnedFd BlockSignals() {
+UniqueFd BlockSignals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int number : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&set, number);
   sigprocmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
-  return OwnedFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  return UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
 // Connections and trees take descriptors. Returns what the limit was.
@@ -102,7 +102,7 @@ int AgentMain(int argc, char* const* argv) {
   const bool is_init = getpid() == 1;
   if (is_init) MountBasics();
   const bool is_unix = options.unix_path != nullptr;
-  OwnedFd listener = is_unix ? ListenOnUnix(options.unix_path) : ListenOnVsock(options.port);
+  UniqueFd listener = is_unix ? ListenOnUnix(options.unix_path) : ListenOnVsock(options.port);
   if (!listener.valid()) {
     const std::string port = std::to_string(options.port);
     Say(is_unix ? AgentFault::Of(errno, "cannot listen on", options.unix_path).text
@@ -110,7 +110,7 @@ int AgentMain(int argc, char* const* argv) {
     // A kernel without PID 1 panics; one without this can still run its command.
     if (!is_init) return 1;
   }
-  OwnedFd signals = BlockSignals();
+  UniqueFd signals = BlockSignals();
   AgentServer server(std::move(listener), std::move(signals), is_unix, is_init, RaiseFiles());
   if (options.command != nullptr) {
     if (const int error = StartBeside(options.command); error != 0) {

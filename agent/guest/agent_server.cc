@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <csignal>
 #include <linux/vm_sockets.h>
+#include <span>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -16,8 +17,8 @@ namespace {
 
 // Commands whose client has gone count until they have ended, so that no more of them are about.
 constexpr size_t kMostConnections = 128;
-constexpr int64_t kGraceNs = 1'000'000'000;  // from SIGHUP to SIGKILL
-constexpr size_t kOwnPolls = 3;
+constexpr int64_t kGraceNs = 1'000'000'000;      // from SIGHUP to SIGKILL
+constexpr int64_t kAcceptAgainNs = 200'000'000;  // after one that failed
 
 // Any program in the guest can connect to its own ports (vsock_loopback): the agent, which runs
 // commands as root, listens to the host alone.
@@ -26,7 +27,7 @@ bool IsOfHost(const sockaddr_storage& peer) {
   return reinterpret_cast<const sockaddr_vm&>(peer).svm_cid == VMADDR_CID_HOST;
 }
 
-void Refuse(const OwnedFd& connection, bool with_greeting) {
+void Refuse(const UniqueFd& connection, bool with_greeting) {
   std::string text = with_greeting ? "OK 0\n" : "";
   Encode(HelloMessage{}, text);
   Encode(ErrorMessage{.error = EAGAIN, .text = "the agent has too many connections"}, text);
@@ -35,7 +36,7 @@ void Refuse(const OwnedFd& connection, bool with_greeting) {
 
 }  // namespace
 
-AgentServer::AgentServer(OwnedFd listener, OwnedFd signals, bool with_greeting, bool is_init,
+AgentServer::AgentServer(UniqueFd listener, UniqueFd signals, bool with_greeting, bool is_init,
                          const rlimit& files)
     : listener_(std::move(listener)),
       signals_(std::move(signals)),
@@ -53,7 +54,7 @@ int AgentServer::Run() {
     TakeSignals(now_ns);
     TurnConnections(now_ns);
     KillLost(now_ns);
-    if (polls_[0].revents != 0) Accept();
+    if (polls_[0].revents != 0 || accept_at_ns_.value_or(now_ns + 1) <= now_ns) Accept(now_ns);
     if (button_.WasPressed(now_ns)) state_.shut_down = ShutDownHow::kPowerOff;
     if (state_.shut_down) {
       const ShutDownHow how = *state_.shut_down;
@@ -66,10 +67,15 @@ int AgentServer::Run() {
 
 void AgentServer::Fill() {
   polls_.clear();
-  polls_.push_back({is_leaving_ ? -1 : listener_.get(), POLLIN, 0});
+  polls_.push_back({is_leaving_ || accept_at_ns_ ? -1 : listener_.get(), POLLIN, 0});
   polls_.push_back({signals_.get(), POLLIN, 0});
   polls_.push_back({button_.fd(), POLLIN, 0});
-  for (const AgentConnection& connection : connections_) connection.AddPolls(polls_);
+  places_.clear();
+  for (const AgentConnection& connection : connections_) {
+    places_.push_back(polls_.size());
+    connection.AddPolls(polls_);
+  }
+  places_.push_back(polls_.size());
 }
 
 // In milliseconds, rounded up; -1: none.
@@ -78,33 +84,57 @@ int AgentServer::Timeout(int64_t now_ns) const {
   const auto consider = [&first](std::optional<int64_t> deadline) {
     if (deadline) first = std::min(*deadline, first.value_or(*deadline));
   };
+  consider(accept_at_ns_);
   for (const AgentConnection& connection : connections_) consider(connection.deadline_ns());
   for (const auto& session : lost_) consider(session->kill_at_ns());
   if (!first) return -1;
   return static_cast<int>(std::max<int64_t>(0, (*first - now_ns + 999'999) / 1'000'000));
 }
 
-void AgentServer::Accept() {
+void AgentServer::Accept(int64_t now_ns) {
+  accept_at_ns_.reset();
   sockaddr_storage peer = {};
   socklen_t size = sizeof peer;
-  OwnedFd connection(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &size,
-                             SOCK_CLOEXEC | SOCK_NONBLOCK));
-  if (!connection.valid() || !IsOfHost(peer)) return;
-  if (used() >= kMostConnections) {
+  UniqueFd connection(accept4(listener_.get(), reinterpret_cast<sockaddr*>(&peer), &size,
+                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!connection.valid()) {
+    // The client is still in the backlog, and poll would report it again at once.
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+      DropIdle();
+      accept_at_ns_ = now_ns + kAcceptAgainNs;
+    }
+    return;
+  }
+  if (!IsOfHost(peer)) return;
+  if (used() >= kMostConnections && !DropIdle()) {
     Refuse(connection, with_greeting_);
     return;
   }
-  connections_.emplace_back(std::move(connection), with_greeting_, state_);
+  connections_.emplace_back(std::move(connection), with_greeting_, state_, now_ns);
+}
+
+// The connection that has been idle for longest gives its place to another. False if none is idle.
+bool AgentServer::DropIdle() {
+  auto oldest = connections_.end();
+  for (auto each = connections_.begin(); each != connections_.end(); ++each) {
+    if (!each->idle_since_ns()) continue;
+    if (oldest == connections_.end() || *each->idle_since_ns() < *oldest->idle_since_ns()) {
+      oldest = each;
+    }
+  }
+  if (oldest == connections_.end()) return false;
+  connections_.erase(oldest);
+  return true;
 }
 
 void AgentServer::TurnConnections(int64_t now_ns) {
-  size_t at = kOwnPolls;
-  for (auto each = connections_.begin(); each != connections_.end();) {
-    const short revents = polls_[at].revents;
-    const size_t next = at + AgentConnection::kPolls;
-    bool is_due = each->deadline_ns().value_or(now_ns + 1) <= now_ns;
-    for (; at < next; ++at) is_due |= polls_[at].revents != 0;
-    if (is_due) each->Turn(revents, now_ns);
+  size_t number = 0;
+  for (auto each = connections_.begin(); each != connections_.end(); ++number) {
+    const std::span polls(polls_.begin() + places_[number], polls_.begin() + places_[number + 1]);
+    const bool is_ready =
+        std::ranges::any_of(polls, [](const pollfd& p) { return p.revents != 0; });
+    const bool is_due = each->deadline_ns().value_or(now_ns + 1) <= now_ns;
+    if (is_ready || is_due) each->Turn(polls.front().revents, now_ns);
     if (!each->is_over()) {
       ++each;
       continue;
@@ -170,6 +200,7 @@ void AgentServer::ShutDown(ShutDownHow how) {
 // The commands end as they do when their clients have gone.
 void AgentServer::Leave(int64_t now_ns) {
   is_leaving_ = true;
+  accept_at_ns_.reset();
   for (AgentConnection& connection : connections_) {
     if (connection.session() != nullptr) Lose(connection.TakeSession(), now_ns);
   }

@@ -27,7 +27,7 @@ struct Failure {
 
 // The child's three descriptors, of pipes.
 struct TheirEnds {
-  OwnedFd in, out, err;
+  UniqueFd in, out, err;
 };
 
 // argv and envp, made before the fork.
@@ -58,15 +58,15 @@ Words Environment(const ExecMessage& command) {
   return words;
 }
 
-bool MakePipe(OwnedFd& reads, OwnedFd& writes) {
+bool MakePipe(UniqueFd& reads, UniqueFd& writes) {
   std::array<int, 2> ends;
   if (pipe2(ends.data(), O_CLOEXEC) != 0) return false;
-  reads = OwnedFd(ends[0]);
-  writes = OwnedFd(ends[1]);
+  reads = UniqueFd(ends[0]);
+  writes = UniqueFd(ends[1]);
   return true;
 }
 
-bool Unblock(const OwnedFd& fd) {
+bool Unblock(const UniqueFd& fd) {
   return fcntl(fd.get(), F_SETFL, fcntl(fd.get(), F_GETFL) | O_NONBLOCK) == 0;
 }
 
@@ -77,14 +77,14 @@ bool MakePipes(GuestChild& ours, TheirEnds& theirs) {
 }
 
 bool MakeTerminal(TerminalSize size, GuestChild& ours) {
-  ours.out = OwnedFd(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+  ours.out = UniqueFd(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
   std::array<char, 64> name;
   if (!ours.out.valid() || unlockpt(ours.out.get()) != 0 ||
       ptsname_r(ours.out.get(), name.data(), name.size()) != 0) {
     return false;
   }
-  ours.terminal = OwnedFd(open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
-  ours.in = OwnedFd(fcntl(ours.out.get(), F_DUPFD_CLOEXEC, 0));
+  ours.terminal = UniqueFd(open(name.data(), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ours.in = UniqueFd(fcntl(ours.out.get(), F_DUPFD_CLOEXEC, 0));
   SetTerminalSize(ours.out.get(), size);
   return ours.terminal.valid() && ours.in.valid();
 }
@@ -168,7 +168,7 @@ AgentFault StartChild(const ExecMessage& command, const rlimit& files, GuestChil
                       FaultOf& of) {
   of = FaultOf::kRequest;
   TheirEnds theirs;
-  OwnedFd failed_read, failed_write;
+  UniqueFd failed_read, failed_write;
   const bool has_ends =
       command.with_terminal ? MakeTerminal(command.size, child) : MakePipes(child, theirs);
   if (!has_ends || !MakePipe(failed_read, failed_write)) {
@@ -184,7 +184,7 @@ AgentFault StartChild(const ExecMessage& command, const rlimit& files, GuestChil
     [[maybe_unused]] const ssize_t told = write(failed_write.get(), &failure, sizeof failure);
     _exit(127);
   }
-  failed_write.Close();
+  failed_write = UniqueFd();
   Failure failure;
   ssize_t got;
   do {

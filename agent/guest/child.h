@@ -6,7 +6,7 @@
 
 #include "agent/agent_fault.h"
 #include "agent/agent_message.h"
-#include "agent/owned_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringside {
 
@@ -14,9 +14,9 @@ namespace ringside {
 // both `in` and `out`, and there is no `err` then.
 struct GuestChild {
   pid_t pid = -1;  // of its process group and session, too
-  OwnedFd in, out, err;
+  UniqueFd in, out, err;
   // The command's end of its terminal: while somebody has it open, the other reports no hang-up.
-  OwnedFd terminal;
+  UniqueFd terminal;
 };
 
 // Waits until the kernel has taken the program, or has refused it. `of` says whose fault it is.

@@ -50,9 +50,9 @@ void ExecSession::WriteStdin() {
     const size_t gone = written < 0 ? stdin_.size() : static_cast<size_t>(written);
     stdin_.erase(0, gone);
     taken_ += gone;
-    if (written < 0) child_.in.Close();
+    if (written < 0) child_.in = UniqueFd();
   }
-  if (stdin_ends_ && !has_terminal_) child_.in.Close();
+  if (stdin_ends_ && !has_terminal_) child_.in = UniqueFd();
 }
 
 bool ExecSession::Signal(uint32_t number) const {
@@ -66,11 +66,11 @@ void ExecSession::Resize(TerminalSize size) const {
 }
 
 void ExecSession::AddPolls(std::vector<pollfd>& polls, bool may_read) const {
-  // A negative descriptor is skipped by poll, which would report the hang-ups of any other.
-  const int in = stdin_.empty() ? -1 : child_.in.get();
-  polls.push_back({in, POLLOUT, 0});
-  polls.push_back({may_read ? child_.out.get() : -1, POLLIN, 0});
-  polls.push_back({may_read ? child_.err.get() : -1, POLLIN, 0});
+  // Not those that are of no interest now: poll would report their hang-ups.
+  if (!stdin_.empty() && child_.in.valid()) polls.push_back({child_.in.get(), POLLOUT, 0});
+  for (const UniqueFd* const fd : {&child_.out, &child_.err}) {
+    if (may_read && fd->valid()) polls.push_back({fd->get(), POLLIN, 0});
+  }
 }
 
 void ExecSession::Turn(std::string& out, size_t limit, int64_t now_ns) {
@@ -82,8 +82,7 @@ void ExecSession::Turn(std::string& out, size_t limit, int64_t now_ns) {
     if (out.size() == before) break;
   }
   if (is_over_ || out.size() >= limit) return;
-  const bool has_room = taken_ >= kStdinWindow / 2 || (taken_ > 0 && stdin_.empty());
-  if (has_room && !stdin_ends_) {
+  if (OwesWindow()) {
     EncodeNumber(AgentType::kStdinTaken, static_cast<uint32_t>(taken_), out);
     allowed_ += taken_;
     taken_ = 0;
@@ -97,7 +96,7 @@ void ExecSession::Turn(std::string& out, size_t limit, int64_t now_ns) {
 }
 
 // Closes it when nothing more is to come.
-void ExecSession::ReadOutput(OwnedFd& fd, AgentType type, std::string& out, int64_t now_ns) {
+void ExecSession::ReadOutput(UniqueFd& fd, AgentType type, std::string& out, int64_t now_ns) {
   if (!fd.valid()) return;
   std::array<char, kMostData> data;
   const ssize_t got = read(fd.get(), data.data(), data.size());
@@ -105,19 +104,26 @@ void ExecSession::ReadOutput(OwnedFd& fd, AgentType type, std::string& out, int6
     AppendFrame(type, {data.data(), static_cast<size_t>(got)}, out);
     if (!status_) return;
     budget_ -= std::min(budget_, static_cast<size_t>(got));
-    if (budget_ == 0) fd.Close();
+    if (budget_ == 0) fd = UniqueFd();
     return;
   }
   if (got < 0 && errno == EINTR) return;
   if (got < 0 && errno == EAGAIN && MayStillSpeak(now_ns)) return;
-  fd.Close();
+  fd = UniqueFd();
 }
 
 bool ExecSession::MayStillSpeak(int64_t now_ns) const {
   return !status_ || (has_terminal_ && now_ns < ended_ns_ + kTerminalLagNs);
 }
 
+bool ExecSession::OwesWindow() const {
+  const bool has_room = taken_ >= kStdinWindow / 2 || (taken_ > 0 && stdin_.empty());
+  return has_room && !stdin_ends_ && !is_over_;
+}
+
 std::optional<int64_t> ExecSession::deadline_ns() const {
+  // There was no room for the message. The command may wait for the client, and that for this.
+  if (OwesWindow()) return 0;
   if (!status_ || is_over_) return std::nullopt;
   return has_terminal_ ? ended_ns_ + kTerminalLagNs : ended_ns_;
 }
@@ -126,17 +132,17 @@ void ExecSession::Reaped(int wait_status, int64_t now_ns) {
   status_ = wait_status;
   ended_ns_ = now_ns;
   budget_ = kAfterEnd;
-  child_.terminal.Close();
+  child_.terminal = UniqueFd();
 }
 
 void ExecSession::Lose(int64_t kill_at_ns) {
   kill(-child_.pid, SIGHUP);
   // A command that was stopped would not notice.
   kill(-child_.pid, SIGCONT);
-  child_.in.Close();
-  child_.out.Close();
-  child_.err.Close();
-  child_.terminal.Close();
+  child_.in = UniqueFd();
+  child_.out = UniqueFd();
+  child_.err = UniqueFd();
+  child_.terminal = UniqueFd();
   kill_at_ns_ = kill_at_ns;
 }
 

@@ -31,7 +31,7 @@ class ExecSession {
   bool Signal(uint32_t number) const;
   void Resize(TerminalSize size) const;
 
-  // Of `polls` three more, for Turn.
+  // Adds to `polls` what Turn is for.
   void AddPolls(std::vector<pollfd>& polls, bool may_read) const;
   // Appends messages to `out` while it holds less than `limit` bytes; EXIT at last.
   void Turn(std::string& out, size_t limit, int64_t now_ns);
@@ -53,8 +53,9 @@ class ExecSession {
 
  private:
   void WriteStdin();
-  void ReadOutput(OwnedFd& fd, AgentType type, std::string& out, int64_t now_ns);
+  void ReadOutput(UniqueFd& fd, AgentType type, std::string& out, int64_t now_ns);
   bool MayStillSpeak(int64_t now_ns) const;
+  bool OwesWindow() const;  // STDIN_TAKEN is to be sent
 
   GuestChild child_;
   const bool has_terminal_;

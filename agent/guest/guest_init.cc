@@ -40,13 +40,13 @@ bool HasPowerKey(int fd) {
   return (keys[KEY_POWER / 8] & (1U << (KEY_POWER % 8))) != 0;
 }
 
-OwnedFd FindButton() {
-  OwnedFd found;
+UniqueFd FindButton() {
+  UniqueFd found;
   DIR* const devices = opendir("/dev/input");
   if (devices == nullptr) return found;
   while (const dirent* const entry = readdir(devices)) {
     if (!std::string_view(entry->d_name).starts_with("event")) continue;
-    OwnedFd fd(openat(dirfd(devices), entry->d_name, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    UniqueFd fd(openat(dirfd(devices), entry->d_name, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (fd.valid() && HasPowerKey(fd.get())) found = std::move(fd);
   }
   closedir(devices);
@@ -84,7 +84,7 @@ bool GuestPowerButton::WasPressed(int64_t now_ns) {
   while ((got = read(fd_.get(), &event, sizeof event)) == sizeof event) {
     was_pressed |= event.type == EV_KEY && event.code == KEY_POWER && event.value == 1;
   }
-  if (got < 0 && errno == ENODEV) fd_.Close();
+  if (got < 0 && errno == ENODEV) fd_ = UniqueFd();
   return was_pressed;
 }
 

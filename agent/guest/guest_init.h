@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "agent/owned_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringside {
 
@@ -26,7 +26,7 @@ class GuestPowerButton {
  private:
   void Look(int64_t now_ns);
 
-  OwnedFd fd_;
+  UniqueFd fd_;
   std::optional<int64_t> look_at_ns_;
   int looks_ = 0;
 };

@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include "agent/owned_fd.h"
+#include "base/unique_fd.h"
 
 namespace ringside {
 namespace {
@@ -34,7 +34,7 @@ AgentFault SetClock(int64_t ns) {
 }
 
 AgentFault AddEntropy(std::string_view bytes) {
-  const OwnedFd random(open("/dev/urandom", O_RDWR | O_CLOEXEC));
+  const UniqueFd random(open("/dev/urandom", O_RDWR | O_CLOEXEC));
   if (!random.valid()) return AgentFault::Of(errno, "cannot open", "/dev/urandom");
   Pool pool = {};
   bytes = bytes.substr(0, pool.data.size());

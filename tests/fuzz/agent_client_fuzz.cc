@@ -21,16 +21,20 @@ void Require(bool holds) {
   if (!holds) std::abort();
 }
 
-// A directory of this process, the same for all inputs: "in" is what a guest may fill.
-const fs::path& Place() {
-  static const fs::path place = [] {
+// "in" is what a guest may fill.
+struct Place {
+  Place() {
     std::string name = fs::temp_directory_path() / "agent-client-fuzz-XXXXXX";
     Require(mkdtemp(name.data()) != nullptr);
-    std::atexit([] { fs::remove_all(Place()); });
-    return name;
-  }();
-  return place;
-}
+    path = name;
+    fs::create_directory(path / "in");
+  }
+  ~Place() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  fs::path path;
+};
 
 // Everything that the agent says is there from the beginning, and then it is gone.
 struct Agent {
@@ -88,27 +92,25 @@ void Get(std::string_view bytes) {
   absl::StatusOr<AgentChannel> channel = agent.Greet();
   if (!channel.ok()) return;
   AgentClient client(*std::move(channel));
-  fs::create_directory(Place() / "in");
+  const Place place;
   {
     TreeWriter tree;
-    Require(!tree.Open((Place() / "in").string()));
+    Require(!tree.Open((place.path / "in").string()));
     (void)client.Get("/there", true,
                      [&](const AgentFrame& frame) { return StatusOfFault(tree.Take(frame)); });
   }
-  for (const fs::directory_entry& entry : fs::directory_iterator(Place())) {
-    Require(entry.path() == Place() / "in");
+  for (const fs::directory_entry& entry : fs::directory_iterator(place.path)) {
+    Require(entry.path() == place.path / "in");
   }
-  std::error_code ignored;
-  fs::remove_all(Place() / "in", ignored);
 }
 
 }  // namespace
 }  // namespace ringside
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const std::string_view bytes(reinterpret_cast<const char*>(data), size);
-  ringside::Execute(bytes);
-  ringside::Put(bytes);
-  ringside::Get(bytes);
+  if (size == 0) return 0;
+  const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  constexpr std::array kWhat = {ringside::Execute, ringside::Put, ringside::Get};
+  kWhat[data[0] % kWhat.size()](bytes);
   return 0;
 }

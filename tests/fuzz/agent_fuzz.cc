@@ -124,27 +124,34 @@ void Check(const AgentFrame& frame) {
   }
 }
 
-// A directory of this process, the same for all inputs.
-const std::string& Place() {
-  static const std::string place = [] {
-    std::string name = std::filesystem::temp_directory_path() / "agent-fuzz-XXXXXX";
-    Require(mkdtemp(name.data()) != nullptr);
-    std::atexit([] { std::filesystem::remove_all(Place()); });
-    return name;
-  }();
-  return place;
-}
+// A directory for trees, made when one is asked for.
+class Place {
+ public:
+  ~Place() {
+    std::error_code ignored;
+    if (!path_.empty()) std::filesystem::remove_all(path_, ignored);
+  }
+  const std::string& path() {
+    if (!path_.empty()) return path_;
+    path_ = std::filesystem::temp_directory_path() / "agent-fuzz-XXXXXX";
+    Require(mkdtemp(path_.data()) != nullptr);
+    return path_;
+  }
+
+ private:
+  std::string path_;
+};
 
 // The same bytes, but that each tree goes to or comes from that directory.
-std::string InPlace(std::string_view bytes) {
+std::string InPlace(std::string_view bytes, Place& place) {
   std::string out;
   AgentFrame frame;
   while (ReadFrame(bytes, frame) == FrameState::kWhole) {
     const bool is_put = frame.type == AgentType::kPut && DecodePut(frame.payload);
     if (is_put) {
-      EncodePut(Place() + (frame.payload.size() % 2 == 0 ? "" : "/top"), out);
+      EncodePut(place.path() + (frame.payload.size() % 2 == 0 ? "" : "/top"), out);
     } else if (const auto get = DecodeGet(frame.payload); frame.type == AgentType::kGet && get) {
-      Encode(GetMessage{.with_directories = get->with_directories, .path = Place()}, out);
+      Encode(GetMessage{.with_directories = get->with_directories, .path = place.path()}, out);
     } else {
       out.append(bytes.substr(0, frame.size()));
     }
@@ -168,13 +175,14 @@ void Drain(int fd, std::string& said) {
 void BeAClient(std::string_view bytes) {
   std::array<int, 2> ends;
   Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) == 0);
+  Place place;
   const UniqueFd client(ends[0]);
   AgentState agent;
   int64_t now_ns = 0;
   AgentConnection connection(UniqueFd(ends[1]), false, agent, now_ns);
   std::string input, said;
   Encode(HelloMessage{}, input);
-  input += InPlace(bytes);
+  input += InPlace(bytes, place);
   const ssize_t sent = send(client.get(), input.data(), input.size(), MSG_NOSIGNAL);
   Require(sent == static_cast<ssize_t>(input.size()));
   for (int turn = 0; turn < 8 && !connection.is_over(); ++turn) {

@@ -2,14 +2,12 @@
 # Runs inside the lab (busybox sh): a stock guest whose init is the agent. agent_checks.py has commands
 # run there and files copied; then its power button is pressed, and it ends cleanly.
 #
-#   agent_linux.sh RINGSIDE KERNEL INITRD MEMORY COMMANDS AT_ONCE MIB CONNECTIONS
+#   agent_linux.sh RINGSIDE KERNEL INITRD MEMORY COMMANDS AT_ONCE MIB CONNECTIONS [CHECK...]
 set -u
 ringside=$1 kernel=$2 initrd=$3 memory=$4
 shift 4
 . "$(dirname "$0")/common.sh"
 api=$work/vm.sock
-limit=300
-mount -o remount,size=90% /dev/shm 2>/dev/null
 ulimit -n 4096
 
 is_checked() {

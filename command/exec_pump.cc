@@ -63,6 +63,8 @@ void ExecPump::Fill(Fds& fds) const {
 }
 
 absl::StatusOr<int> ExecPump::Run() {
+  // What came with the news of the start has been read already, and wakes nobody.
+  RINGSIDE_RETURN_IF_ERROR(TakeEvents());
   while (!exit_code_ || has_pending()) {
     Fds fds;
     Fill(fds);

@@ -8,6 +8,7 @@ import os
 import pty
 import select
 import signal
+import socket
 import stat
 import struct
 import subprocess
@@ -236,6 +237,49 @@ class Exec(AgentCase):
                               capture_output=True, check=False)
         self.assertEqual(done.returncode, 125)
         self.assertEqual(done.stderr.count(b"\n"), 1)
+
+
+class Agents(unittest.TestCase):
+    """What a client makes of agents that are not ours."""
+
+    def exec_with(self, answer):
+        """Of `ringside exec` whose agent says this when it is asked, and then nothing: its end."""
+        with tempfile.TemporaryDirectory() as place, socket.socket(socket.AF_UNIX) as listener:
+            listener.settimeout(LIMIT)
+            listener.bind(os.path.join(place, "socket"))
+            listener.listen()
+            words = [RINGSIDE, "exec", "--vsock", listener.getsockname(), "-i", "--", "x"]
+            # Its input is open and empty: nothing else wakes it.
+            ours, its = socket.socketpair()
+            with ours, its, subprocess.Popen(words, stdin=its, stdout=subprocess.PIPE,
+                                             stderr=subprocess.PIPE) as client:
+                with listener.accept()[0] as agent:
+                    agent.sendall(b"OK 1\n" + wire.frame(wire.HELLO, wire.HELLO_PAYLOAD) + answer)
+                    try:
+                        output, errors = client.communicate(timeout=10)
+                    finally:
+                        client.kill()
+            return client.returncode, output, errors
+
+    def test_all_may_come_at_once(self):
+        answer = wire.frame(wire.STARTED, bytes(4)) + wire.frame(wire.STDOUT, b"words") + \
+            wire.frame(wire.EXIT, struct.pack("<II", 3, 0))
+        self.assertEqual(self.exec_with(answer), (3, b"words", b""))
+
+    def test_what_breaks_the_protocol_is_one_line(self):
+        started = wire.frame(wire.STARTED, bytes(4))
+        for answer in (wire.frame(wire.EXEC), b"\xff" * 100, started + wire.frame(wire.HELLO),
+                       started + wire.frame(wire.STDIN_TAKEN, struct.pack("<I", 1)),
+                       started + wire.frame(wire.EXIT, struct.pack("<II", 256, 0))):
+            code, output, errors = self.exec_with(answer)
+            self.assertEqual((code, output, errors.count(b"\n")), (125, b"", 1), errors)
+            self.assertIn(b"breaks the protocol", errors)
+
+    def test_its_texts_are_printable(self):
+        error = struct.pack("<iI", 2, 1) + b"\x1b[31mred\nline"
+        code, _, errors = self.exec_with(wire.frame(wire.ERROR, error))
+        self.assertEqual((code, errors.count(b"\n")), (127, 1))
+        self.assertNotIn(b"\x1b", errors)
 
 
 class Many(AgentCase):

@@ -108,7 +108,7 @@ absl::Status ExecPump::TakeEvents() {
 }
 
 void ExecPump::ReadInput() {
-  // A signal that came with the input may have taken the room: nothing read would look like its end.
+  // A signal that came with it may have taken the room: nothing read would look like the end.
   const size_t room = client_.input_room();
   if (room == 0) return;
   std::array<char, kMostData> data;

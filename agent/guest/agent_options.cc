@@ -13,23 +13,25 @@ bool ParsePort(std::string_view text, uint32_t& port) {
 
 }  // namespace
 
-const char kAgentHelp[] =
-    "usage: ringside-agent [--port N | --unix PATH] [--init CMD ARG...]\n\n"
-    "Runs in a guest and does what its host asks for over vsock: commands, copies of files, the\n"
-    "clock, random numbers, a clean end. As PID 1 it is the guest's init, too: it mounts /proc, "
-    "/sys\n"
-    "and /dev where they are missing, reaps processes, and heeds the power button.\n\n"
-    "  --port N          listen on this vsock port instead of 5005\n"
-    "  --unix PATH       listen on a Unix socket instead, where clients send \"CONNECT <port>\" "
-    "first\n"
-    "                    (for tests)\n"
-    "  --init CMD ARG... run this command beside; it has the agent's input and output\n"
-    "  --help            print this\n\n"
-    "Examples:\n"
-    "  ringside-agent &\n"
-    "  exec ringside-agent --init /sbin/getty -L ttyS0\n"
-    "  vmlinuz ... init=/usr/lib/ringside/ringside-agent\n\n"
-    "Exit codes: 0 ended by SIGTERM or SIGINT, 1 failure at run time, 2 bad input.\n";
+const char kAgentHelp[] = R"(usage: ringside-agent [--port N | --unix PATH] [--init CMD ARG...]
+
+Runs in a guest and does what its host asks for over vsock: commands, copies of files, the clock,
+random numbers, a clean end. As PID 1 it is the guest's init, too: it mounts /proc, /sys and /dev
+where they are missing, reaps processes, and heeds the power button.
+
+  --port N          listen on this vsock port instead of 5005
+  --unix PATH       listen on a Unix socket instead, where clients send "CONNECT <port>" first
+                    (for tests)
+  --init CMD ARG... run this command beside; it has the agent's input and output
+  --help            print this
+
+Examples:
+  ringside-agent &
+  exec ringside-agent --init /sbin/getty -L ttyS0
+  vmlinuz ... init=/usr/lib/ringside/ringside-agent
+
+Exit codes: 0 ended by SIGTERM or SIGINT, 1 failure at run time, 2 bad input.
+)";
 
 std::string ParseAgentOptions(int argc, char* const* argv, AgentOptions& options) {
   for (int i = 1; i < argc; ++i) {

@@ -54,7 +54,8 @@ int AgentServer::Run() {
     TakeSignals(now_ns);
     TurnConnections(now_ns);
     KillLost(now_ns);
-    if (polls_[0].revents != 0 || accept_at_ns_.value_or(now_ns + 1) <= now_ns) Accept(now_ns);
+    const bool may_accept = accept_at_ns_.value_or(now_ns + 1) <= now_ns;
+    if (!is_leaving_ && (polls_[0].revents != 0 || may_accept)) Accept(now_ns);
     if (button_.WasPressed(now_ns)) state_.shut_down = ShutDownHow::kPowerOff;
     if (state_.shut_down) {
       const ShutDownHow how = *state_.shut_down;
@@ -200,7 +201,7 @@ void AgentServer::ShutDown(ShutDownHow how) {
 // The commands end as they do when their clients have gone.
 void AgentServer::Leave(int64_t now_ns) {
   is_leaving_ = true;
-  accept_at_ns_.reset();
+  accept_at_ns_.reset();  // which would be due for ever
   for (AgentConnection& connection : connections_) {
     if (connection.session() != nullptr) Lose(connection.TakeSession(), now_ns);
   }

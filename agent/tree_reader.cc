@@ -142,7 +142,7 @@ AgentFault TreeReader::StepDirectory(std::string& out) {
   errno = 0;
   const dirent* entry;
   do {
-    entry = readdir(directory);
+    entry = readdir(directory);  // NOLINT(concurrency-mt-unsafe): a stream of its own
   } while (entry != nullptr &&
            (std::string_view(entry->d_name) == "." || std::string_view(entry->d_name) == ".."));
   if (entry != nullptr) return Begin(dirfd(directory), entry->d_name, AT_SYMLINK_NOFOLLOW, out);

@@ -63,7 +63,8 @@ absl::StatusOr<ExecMessage> CommandOf(const ExecOptions& options) {
 absl::StatusOr<int> Execute(const ExecOptions& options, FaultOf& of) {
   RINGSIDE_ASSIGN_OR_RETURN(ExecMessage command, CommandOf(options));
   std::string terminal_type;
-  if (const char* const type = getenv("TERM"); options.terminal && type != nullptr) {
+  const char* const type = getenv("TERM");  // NOLINT(concurrency-mt-unsafe): nobody sets it
+  if (options.terminal && type != nullptr) {
     terminal_type = std::string("TERM=") + type;
     command.environment.insert(command.environment.begin(), terminal_type);
   }

@@ -26,6 +26,7 @@ constexpr int kBacklog = 128;
 
 UniqueFd ListenOnVsock(uint32_t port) {
   UniqueFd fd(socket(AF_VSOCK, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fd;  // the kernel has no vsock
   sockaddr_vm address = {};
   address.svm_family = AF_VSOCK;
   address.svm_port = port;
@@ -46,6 +47,7 @@ UniqueFd ListenOnUnix(std::string_view path) {
   }
   path.copy(address.sun_path, path.size());
   UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd.valid()) return fd;
   umask(077);  // who connects runs commands as this user
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
       listen(fd.get(), kBacklog) != 0) {
@@ -58,7 +60,7 @@ UniqueFd BlockSignals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int number : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&set, number);
-  sigprocmask(SIG_BLOCK, &set, nullptr);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
   return UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }

@@ -131,7 +131,8 @@ bool AgentServer::DropIdle() {
 void AgentServer::TurnConnections(int64_t now_ns) {
   size_t number = 0;
   for (auto each = connections_.begin(); each != connections_.end(); ++number) {
-    const std::span polls(polls_.begin() + places_[number], polls_.begin() + places_[number + 1]);
+    const std::span polls =
+        std::span(polls_).subspan(places_[number], places_[number + 1] - places_[number]);
     const bool is_ready =
         std::ranges::any_of(polls, [](const pollfd& p) { return p.revents != 0; });
     const bool is_due = each->deadline_ns().value_or(now_ns + 1) <= now_ns;

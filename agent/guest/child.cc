@@ -94,7 +94,7 @@ void ResetProcess(const rlimit& files) {
   for (int number = 1; number < NSIG; ++number) signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  pthread_sigmask(SIG_SETMASK, &none, nullptr);
   setrlimit(RLIMIT_NOFILE, &files);
   umask(022);
 }

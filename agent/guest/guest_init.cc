@@ -19,6 +19,7 @@ namespace {
 
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kMostLooks = 60;
+constexpr char kInputs[] = "/dev/input";
 
 struct Mount {
   const char* type;
@@ -42,11 +43,13 @@ bool HasPowerKey(int fd) {
 
 UniqueFd FindButton() {
   UniqueFd found;
-  DIR* const devices = opendir("/dev/input");
+  DIR* const devices = opendir(kInputs);
   if (devices == nullptr) return found;
+  // NOLINTNEXTLINE(concurrency-mt-unsafe): there is one thread
   while (const dirent* const entry = readdir(devices)) {
     if (!std::string_view(entry->d_name).starts_with("event")) continue;
-    UniqueFd fd(openat(dirfd(devices), entry->d_name, O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    const std::string path = std::string(kInputs) + "/" + entry->d_name;
+    UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (fd.valid() && HasPowerKey(fd.get())) found = std::move(fd);
   }
   closedir(devices);

@@ -12,10 +12,6 @@
 
 namespace ringside {
 
-UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::StatusOr<EventFd> EventFd::Create() {
   UniqueFd fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!fd.valid()) return ErrnoError(errno, "cannot create an eventfd", "raise 'ulimit -n'");

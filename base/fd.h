@@ -1,34 +1,15 @@
-// File descriptors with an owner.
+// Eventfds with an owner; descriptors of other kinds have one by base/unique_fd.h.
 //
-// Threads: a UniqueFd belongs to one thread at a time; an EventFd's Signal and Clear may be called
-// from any thread.
+// Threads: an EventFd's Signal and Clear may be called from any thread.
 #pragma once
 
 #include <cstdint>
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "base/unique_fd.h"
 
 namespace ringside {
-
-// Owns a descriptor and closes it. -1 means none.
-class UniqueFd {
- public:
-  UniqueFd() = default;
-  explicit UniqueFd(int fd) : fd_(fd) {}
-  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  UniqueFd& operator=(UniqueFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~UniqueFd();
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 // A non-blocking eventfd: how a device raises an interrupt and how threads wake each other.
 class EventFd {

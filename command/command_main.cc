@@ -13,8 +13,10 @@
 #include "base/printable.h"
 #include "command/completion.h"
 #include "command/config_command.h"
+#include "command/cp_command.h"
 #include "command/ctl_command.h"
 #include "command/doctor_command.h"
+#include "command/exec_command.h"
 #include "command/exit_codes.h"
 #include "command/image_command.h"
 #include "command/line_writer.h"
@@ -278,13 +280,23 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   ImageCommandOptions image_options;
   if (Names(argc, argv, {"image", "completion"})) AddImageOptions(*image, image_options);
 
+  CLI::App* exec = app.add_subcommand("exec", "run a command in a guest");
+  ExecOptions exec_options;
+  if (Names(argc, argv, {"exec", "completion"})) AddExecOptions(*exec, exec_options);
+  CLI::App* cp = app.add_subcommand("cp", "copy files into a guest and out of it");
+  CpOptions cp_options;
+  if (Names(argc, argv, {"cp", "completion"})) AddCpOptions(*cp, cp_options);
+
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& help) {
     return app.exit(help);
   } catch (const CLI::ParseError& error) {
-    return ReportParseError(app, error, log);
+    const int code = ReportParseError(app, error, log);
+    return Names(argc, argv, {"exec"}) ? kExitExecFailed : code;
   }
+  if (exec->parsed()) return ExecCommand(exec_options, log);
+  if (cp->parsed()) return CpCommand(cp_options, log);
   if (doctor->parsed()) return DoctorCommand(doctor_options, log);
   if (image->parsed()) return ImageCommand(*image, image_options, log);
   if (report->parsed()) return ReportCommand(report_options, log);

@@ -1,8 +1,8 @@
 #!/bin/busybox sh
 # Process 1 of an L2 guest: /init of its initramfs and /sbin/init of its disk. With root=DEVICE on
 # the kernel's command line the former only loads the modules and goes on to the latter. Runs
-# /autorun if there is one, else a shell; then powers off. With dhcp=INTERFACE on the command line that
-# is set up before, by /sbin/dhcp.
+# /autorun if there is one, else a shell; then powers off. Before that /sbin/ringside-agent is started if it
+# is there, and with dhcp=INTERFACE on the command line that is set up by /sbin/dhcp.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root TERM=${TERM:-linux}
 [ -e /bin/mount ] || /bin/busybox --install -s 2>/dev/null
 if [ ! -e /proc/1 ]; then
@@ -36,6 +36,7 @@ mount -t tmpfs tmpfs /dev/shm
 mount -t tmpfs tmpfs /run
 interface=$(sed -n 's/.*\bdhcp=\([^ ]*\).*/\1/p' /proc/cmdline)
 [ -z "$interface" ] || dhcp "$interface" || echo "init: $interface gets no address by DHCP"
+[ ! -e /sbin/ringside-agent ] || ringside-agent &
 
 if [ -e /autorun ]; then
 	/autorun

@@ -1,0 +1,179 @@
+#include "agent/agent_channel.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <utility>
+
+#include "base/printable.h"
+#include "base/status.h"
+#include "base/unix_address.h"
+
+namespace ringside {
+namespace {
+
+constexpr size_t kReadAtOnce = 64 << 10;
+constexpr size_t kMostAnswer = 64;  // bytes of "OK <port>\n"
+
+absl::Status ConnectError(int error, const std::string& path) {
+  const std::string what = absl::StrFormat("cannot connect to vsock socket '%s'", path);
+  struct stat file;
+  if (stat(path.c_str(), &file) == 0 && !S_ISSOCK(file.st_mode)) {
+    return BadInput("'%s' is no socket; give the socket of a machine's vsock device", path);
+  }
+  if (error == ENOENT) {
+    return ErrnoError(error, what, "start the machine, or give its socket's path");
+  }
+  if (error == ECONNREFUSED) {
+    return absl::UnavailableError(absl::StrFormat("%s: its machine has ended", what));
+  }
+  if (error == EACCES) return ErrnoError(error, what, "run as the user of the machine's process");
+  return ErrnoError(error, what);
+}
+
+absl::Status Gone() {
+  return absl::UnavailableError("the agent has closed the connection");
+}
+
+}  // namespace
+
+absl::Status AgentBroke(std::string_view what) {
+  return absl::UnavailableError(absl::StrFormat("the agent breaks the protocol: %s", what));
+}
+
+absl::Status StatusOfError(const AgentFrame& frame) {
+  const std::optional<ErrorMessage> error = DecodeError(frame.payload);
+  if (!error) return AgentBroke("a malformed error");
+  absl::StatusCode code = absl::ErrnoToStatusCode(std::clamp(error->error, 0, 4095));
+  if (code == absl::StatusCode::kOk) code = absl::StatusCode::kUnknown;
+  return {code, absl::StrFormat("in the guest: %s", Printable(error->text))};
+}
+
+absl::StatusOr<AgentChannel> AgentChannel::Connect(const std::string& path, uint32_t port,
+                                                   absl::Duration limit) {
+  RINGSIDE_ASSIGN_OR_RETURN(const UnixAddress address, UnixAddress::Of(path));
+  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoError(errno, "cannot make a socket", "raise 'ulimit -n'");
+  // Of connect, which would wait for a server whose backlog is full; zero would mean for ever.
+  const timeval most =
+      absl::ToTimeval(std::clamp(limit, absl::Milliseconds(1), absl::Hours(24 * 365)));
+  if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) != 0) {
+    return ErrnoError(errno, "cannot set a socket's time limit");
+  }
+  int result;
+  do {
+    result = connect(fd.get(), address.address(), address.size());
+  } while (result != 0 && errno == EINTR);
+  if (result != 0) return ConnectError(errno, path);
+  return Greet(std::move(fd), path, port, limit);
+}
+
+absl::StatusOr<AgentChannel> AgentChannel::Greet(UniqueFd socket, const std::string& name,
+                                                 uint32_t port, absl::Duration limit) {
+  AgentChannel channel(std::move(socket), limit);
+  RINGSIDE_RETURN_IF_ERROR(channel.ExchangeHellos(name, port));
+  return channel;
+}
+
+absl::Status AgentChannel::ExchangeHellos(const std::string& name, uint32_t port) {
+  out_ = absl::StrFormat("CONNECT %d\n", port);
+  RINGSIDE_RETURN_IF_ERROR(FlushAll());
+  size_t end;
+  while ((end = in_.find('\n')) == std::string::npos && in_.size() < kMostAnswer) {
+    RINGSIDE_RETURN_IF_ERROR(Wait(POLLIN));
+    if (!Fill().ok()) {
+      return absl::UnavailableError(absl::StrFormat(
+          "nobody listens on port %d of the guest behind '%s'; start ringside-agent there", port,
+          name));
+    }
+  }
+  if (end == std::string::npos || !in_.starts_with("OK ")) {
+    return BadInput("'%s' does not answer as a vsock socket does; give that of a machine", name);
+  }
+  taken_ = end + 1;
+  RINGSIDE_ASSIGN_OR_RETURN(const AgentFrame first, Receive());
+  const std::optional<HelloMessage> hello =
+      first.type == AgentType::kHello ? DecodeHello(first.payload) : std::nullopt;
+  if (!hello) return AgentBroke("its first message is no hello");
+  hello_ = *hello;
+  Encode(HelloMessage{.capabilities = 0}, out_);
+  return absl::OkStatus();
+}
+
+absl::Status AgentChannel::Wait(short events) const {
+  pollfd watched = {.fd = fd_.get(), .events = events, .revents = 0};
+  const int64_t most = std::clamp<int64_t>(absl::ToInt64Milliseconds(limit_), 1, INT_MAX);
+  int ready;
+  do {
+    ready = poll(&watched, 1, static_cast<int>(most));
+  } while (ready < 0 && errno == EINTR);
+  if (ready > 0) return absl::OkStatus();
+  if (ready < 0) return ErrnoError(errno, "cannot wait for the agent");
+  return absl::UnavailableError(
+      absl::StrFormat("the agent was silent for %s", absl::FormatDuration(limit_)));
+}
+
+absl::Status AgentChannel::Flush() {
+  const ssize_t sent = send(fd_.get(), out_.data(), out_.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (sent >= 0) {
+    out_.erase(0, static_cast<size_t>(sent));
+    return absl::OkStatus();
+  }
+  if (errno == EAGAIN || errno == EINTR) return absl::OkStatus();
+  if (errno == EPIPE || errno == ECONNRESET) return Gone();
+  return ErrnoError(errno, "cannot send to the agent");
+}
+
+absl::Status AgentChannel::FlushAll() {
+  while (!out_.empty()) {
+    RINGSIDE_RETURN_IF_ERROR(Wait(POLLOUT));
+    RINGSIDE_RETURN_IF_ERROR(Flush());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AgentChannel::Fill() {
+  in_.erase(0, std::exchange(taken_, 0));
+  const size_t before = in_.size();
+  in_.resize(before + kReadAtOnce);
+  const ssize_t got = recv(fd_.get(), in_.data() + before, kReadAtOnce, MSG_DONTWAIT);
+  const int error = errno;
+  in_.resize(before + static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  if (got == 0 || (got < 0 && error == ECONNRESET)) return Gone();
+  if (got > 0 || error == EAGAIN || error == EINTR) return absl::OkStatus();
+  return ErrnoError(error, "cannot receive from the agent");
+}
+
+absl::StatusOr<std::optional<AgentFrame>> AgentChannel::Next() {
+  AgentFrame frame;
+  switch (ReadFrame(std::string_view(in_).substr(taken_), frame)) {
+    case FrameState::kBroken:
+      return AgentBroke("what it sent is no message");
+    case FrameState::kPartial:
+      return std::nullopt;
+    case FrameState::kWhole:
+      break;
+  }
+  taken_ += frame.size();
+  return frame;
+}
+
+absl::StatusOr<AgentFrame> AgentChannel::Receive() {
+  for (;;) {
+    RINGSIDE_ASSIGN_OR_RETURN(const std::optional<AgentFrame> frame, Next());
+    if (frame) return *frame;
+    RINGSIDE_RETURN_IF_ERROR(Wait(POLLIN));
+    RINGSIDE_RETURN_IF_ERROR(Fill());
+  }
+}
+
+absl::Status AgentChannel::ReceiveDone() {
+  RINGSIDE_ASSIGN_OR_RETURN(const AgentFrame frame, Receive());
+  if (frame.type == AgentType::kError) return StatusOfError(frame);
+  return frame.type == AgentType::kDone ? absl::OkStatus() : AgentBroke("an answer out of order");
+}
+
+}  // namespace ringside

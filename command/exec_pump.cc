@@ -53,7 +53,7 @@ ExecPump::ExecPump(ExecClient client, bool with_input)
 
 void ExecPump::Fill(Fds& fds) const {
   const bool reads = with_input_ && !exit_code_ && client_.input_room() > 0;
-  const short events = exit_code_ ? 0 : client_.events(!has_pending());
+  const short events = exit_code_ ? short{0} : client_.events(!has_pending());
   // What is of no interest has no descriptor there: poll would report its hang-ups again and again.
   fds[kAgent] = {events == 0 ? -1 : client_.fd(), events, 0};
   fds[kInput] = {reads ? STDIN_FILENO : -1, POLLIN, 0};
@@ -76,8 +76,8 @@ absl::StatusOr<int> ExecPump::Run() {
     }
     if (fds[kInput].revents != 0) ReadInput();
     // While output is held back nothing is read; a connection that is gone shows up afterwards.
-    const bool reads = !has_pending();
-    const short revents = reads ? fds[kAgent].revents : fds[kAgent].revents & POLLOUT;
+    const int wanted = has_pending() ? POLLOUT : ~0;
+    const auto revents = static_cast<short>(fds[kAgent].revents & wanted);
     if (!exit_code_) RINGSIDE_RETURN_IF_ERROR(client_.Turn(revents));
     RINGSIDE_RETURN_IF_ERROR(TakeEvents());
     if (!WriteSome(STDOUT_FILENO, output_) || !WriteSome(STDERR_FILENO, errors_)) {

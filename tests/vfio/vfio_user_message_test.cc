@@ -67,7 +67,7 @@ TEST_F(VfioUserMessageTest, ArrivesAsItWasSent) {
 }
 
 TEST_F(VfioUserMessageTest, GoesInPiecesWhenTheSocketIsFull) {
-  std::optional<UniqueFd> file = DevNull();
+  auto file = std::make_unique<UniqueFd>(DevNull());  // GCC 12 doubts an optional one
   const VfioUserPayload large(kVfioUserMaxTransfer, std::byte{0x5a});
   VfioUserWriter writer;
   ASSERT_TRUE(writer.Add({.id = 1}, large, std::array{file->get()}, 20).ok());

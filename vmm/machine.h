@@ -28,6 +28,7 @@
 #include "kvm/memory_layout.h"
 #include "kvm/memory_slots.h"
 #include "kvm/vcpu.h"
+#include "kvm/vcpu_state.h"
 #include "poll/io_thread.h"
 #include "poll/io_thread_statistics.h"
 #include "poll/io_threads.h"
@@ -40,6 +41,7 @@
 #include "vmm/disks.h"
 #include "vmm/event_queue.h"
 #include "vmm/guest_devices.h"
+#include "vmm/machine_state.h"
 #include "vmm/networks.h"
 #include "vmm/vsock.h"
 #include "vmm/pauser.h"
@@ -99,6 +101,9 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // guest memory fit a state of the same pause only.
   absl::Status RestoreDevices(const DevicesState& state,
                               absl::Duration patience = absl::InfiniteDuration());
+  // Of a paused machine: writes all of it into a directory, which is made if it is not there. As
+  // SaveDevices; whoever resumes it waits for this.
+  absl::Status Save(const std::string& directory, const MemoryProgress& progress);
 
  private:
   friend class Machine;
@@ -115,6 +120,12 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status Build();
   absl::Status AddVcpus(const Kvm& kvm, bool tsc_deadline);
   absl::Status LoadGuest(const BootFile& kernel, const BootFile* initrd);
+
+  // machine_save.cc
+  absl::Status SaveState(MachineState& state);
+  absl::Status SettleInterrupts();
+  // Into one that is built and has not started: instead of LoadGuest.
+  absl::Status Load(const MachineState& state);
 
   // machine_devices.cc
   absl::Status AddDevices();
@@ -142,6 +153,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
 
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
+  bool has_pit_ = false;
+  VcpuStateShape vcpu_shape_;
   std::unique_ptr<EventQueue> events_;  // these two outlive the thread on which they tell
   std::unique_ptr<Pauser> pauser_;
   std::unique_ptr<IoThread> io_thread_;

@@ -152,7 +152,8 @@ absl::Status Machine::Internals::Build() {
   RINGSIDE_RETURN_IF_ERROR(vm_->SetIntelPages(kKvmTss, kKvmIdentityMap));
   RINGSIDE_RETURN_IF_ERROR(vm_->CreateIrqchip());
   const bool tsc_deadline = kvm.Extension(KVM_CAP_TSC_DEADLINE_TIMER) > 0;
-  if (NeedsPit(config_.pit, tsc_deadline)) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
+  has_pit_ = NeedsPit(config_.pit, tsc_deadline);
+  if (has_pit_) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
   return AddVcpus(kvm, tsc_deadline);
 }

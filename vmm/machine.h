@@ -117,8 +117,11 @@ class RINGSIDE_HIDDEN Machine::Internals {
   Internals(const MachineConfig& config, const MachineHooks& hooks, Signals signals);
 
   // machine_build.cc
-  absl::Status Build();
-  absl::Status AddVcpus(const Kvm& kvm, bool tsc_deadline);
+  // `snapshot`: what its memory comes from; null: it is new.
+  absl::Status Build(const Snapshot* snapshot);
+  // A saved vCPU brings its own: null.
+  using CpuidOf = std::function<std::vector<kvm_cpuid_entry2>(uint32_t id)>;
+  absl::Status AddVcpus(const Kvm& kvm, const CpuidOf& cpuid_of);
   absl::Status LoadGuest(const BootFile& kernel, const BootFile* initrd);
 
   // machine_save.cc

@@ -63,6 +63,19 @@ absl::Status DecodeSection(const StateSection& section, MachineState& state) {
   }
 }
 
+// Not a FIFO, on which an open would wait.
+absl::StatusOr<UniqueFd> OpenFile(const std::string& path, uint64_t& size) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status;
+  if (!fd.valid() || fstat(fd.get(), &status) != 0) {
+    return ErrnoError(errno, absl::StrFormat("cannot open '%s'", path),
+                      "give the directory of a snapshot");
+  }
+  if (!S_ISREG(status.st_mode)) return BadInput("'%s' is no file", path);
+  size = static_cast<uint64_t>(status.st_size);
+  return fd;
+}
+
 }  // namespace
 
 std::vector<uint8_t> EncodeMachine(const MachineState& state) {
@@ -93,26 +106,27 @@ absl::StatusOr<MachineState> DecodeMachine(std::span<const uint8_t> bytes) {
   return state;
 }
 
-absl::StatusOr<MachineState> ReadMachineState(const std::string& directory) {
-  const std::string path = absl::StrCat(directory, "/", kStateFile);
-  // Not a FIFO, on which an open would wait.
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
-  struct stat status;
-  if (!fd.valid() || fstat(fd.get(), &status) != 0) {
-    return ErrnoError(errno, absl::StrFormat("cannot open '%s'", path),
-                      "give the directory of a snapshot");
-  }
-  if (!S_ISREG(status.st_mode) || static_cast<uint64_t>(status.st_size) > kMostStateBytes) {
-    return BadInput("'%s' is no file of at most %d bytes: give the directory of a snapshot", path,
+absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory) {
+  const std::string state_path = absl::StrCat(directory, "/", kStateFile);
+  const std::string memory_path = absl::StrCat(directory, "/", kMemoryFile);
+  Snapshot snapshot;
+  uint64_t size = 0;
+  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(state_path, size));
+  if (size > kMostStateBytes) {
+    return BadInput("'%s' has %d bytes, and a state has %d at most", state_path, size,
                     kMostStateBytes);
   }
-  std::vector<uint8_t> bytes(static_cast<size_t>(status.st_size));
-  const ssize_t got = pread(fd.get(), bytes.data(), bytes.size(), 0);
-  if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", path));
+  std::vector<uint8_t> bytes(size);
+  const ssize_t got = pread(file.get(), bytes.data(), bytes.size(), 0);
+  if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", state_path));
   bytes.resize(static_cast<size_t>(got));
   absl::StatusOr<MachineState> state = DecodeMachine(bytes);
-  if (!state.ok()) return Of(absl::StrFormat("'%s'", path), state.status());
-  return state;
+  if (!state.ok()) return Of(absl::StrFormat("'%s'", state_path), state.status());
+  snapshot.state = *std::move(state);
+  RINGSIDE_ASSIGN_OR_RETURN(snapshot.memory, OpenFile(memory_path, size));
+  RINGSIDE_RETURN_IF_ERROR(
+      CheckMemoryImage(snapshot.state.memory, snapshot.memory, memory_path));
+  return snapshot;
 }
 
 }  // namespace ringside

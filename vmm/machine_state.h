@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/fd.h"
 #include "kvm/vcpu_state.h"
 #include "kvm/vm_state.h"
 #include "snapshot/memory_image.h"
@@ -32,7 +33,11 @@ std::vector<uint8_t> EncodeMachine(const MachineState& state);
 // InvalidArgument: it is damaged, incomplete, or of another Ringside; says what.
 absl::StatusOr<MachineState> DecodeMachine(std::span<const uint8_t> bytes);
 
-// Of a snapshot's directory. Errors name the file.
-absl::StatusOr<MachineState> ReadMachineState(const std::string& directory);
+struct Snapshot {
+  MachineState state;
+  UniqueFd memory;  // opened to be read
+};
+// Of a directory. Errors name the file. The memory is this state's; its content is not looked at.
+absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory);
 
 }  // namespace ringside

@@ -383,6 +383,11 @@ enum class Pit {
 };
 
 struct MachineConfig {
+  // The directory of a snapshot (Machine::Save): the machine goes on from there, and boots nothing.
+  // It has the snapshot's vCPUs and memory; all else is as this configuration says, and has to be
+  // such that the guest finds the devices it had, whatever is behind them. The snapshot's files
+  // stay as they are for as long as the machine lives. Empty: it boots.
+  std::string restore = {};
   std::string kernel = {};  // path of a bzImage or an ELF file
   std::string initrd = {};  // path; empty: none
   std::string command_line = "console=ttyS0 panic=-1";

@@ -8,6 +8,7 @@
 #include "agent/tree_reader.h"
 #include "agent/tree_writer.h"
 #include "base/status.h"
+#include "command/agent_socket.h"
 #include "command/exit_codes.h"
 #include "command/progress_bar.h"
 #include "command/standard_output.h"
@@ -92,13 +93,7 @@ absl::Status Copy(const CpOptions& options) {
 }  // namespace
 
 void AddCpOptions(CLI::App& cp, CpOptions& options) {
-  options.port = kAgentPort;
-  cp.add_option("--vsock", options.vsock, "the Unix socket of the machine's vsock device")
-      ->required()
-      ->type_name("PATH");
-  cp.add_option("--port", options.port, "the vsock port that the agent listens on")
-      ->type_name("N")
-      ->capture_default_str();
+  AddAgentSocket(cp, options.vsock, options.port);
   cp.add_flag("-r,--recursive", options.with_directories,
               "copy directories with all that is in them");
   cp.add_option("SRC", options.source, "a path here, or guest:/PATH, or - for standard input")

@@ -8,6 +8,7 @@
 #include "agent/exec_client.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "command/agent_socket.h"
 #include "command/exec_pump.h"
 #include "command/terminal.h"
 
@@ -82,13 +83,7 @@ absl::StatusOr<int> Execute(const ExecOptions& options, FaultOf& of) {
 }  // namespace
 
 void AddExecOptions(CLI::App& exec, ExecOptions& options) {
-  options.port = kAgentPort;
-  exec.add_option("--vsock", options.vsock, "the Unix socket of the machine's vsock device")
-      ->required()
-      ->type_name("PATH");
-  exec.add_option("--port", options.port, "the vsock port that the agent listens on")
-      ->type_name("N")
-      ->capture_default_str();
+  AddAgentSocket(exec, options.vsock, options.port);
   exec.add_flag("-t,--terminal", options.terminal, "give the command a terminal");
   exec.add_flag("-i,--interactive", options.interactive,
                 "pass standard input on; without it the command has none");

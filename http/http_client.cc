@@ -10,8 +10,8 @@
 
 #include "base/printable.h"
 #include "base/status.h"
+#include "base/unix_connect.h"
 #include "http/http_writer.h"
-#include "base/unix_address.h"
 
 namespace ringside {
 namespace {
@@ -46,20 +46,8 @@ absl::Status ConnectError(int error, const std::string& path) {
 }  // namespace
 
 absl::StatusOr<HttpClient> HttpClient::Connect(const std::string& path, absl::Duration limit) {
-  RINGSIDE_ASSIGN_OR_RETURN(const UnixAddress address, UnixAddress::Of(path));
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return ErrnoError(errno, "cannot make a socket", "raise 'ulimit -n'");
-  // Of connect, which would wait for a server whose backlog is full; zero would mean for ever.
-  const timeval most =
-      absl::ToTimeval(std::clamp(limit, absl::Milliseconds(1), absl::Hours(24 * 365)));
-  if (setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &most, sizeof most) != 0) {
-    return ErrnoError(errno, "cannot set a socket's time limit");
-  }
-  int result;
-  do {
-    result = connect(fd.get(), address.address(), address.size());
-  } while (result != 0 && errno == EINTR);
-  if (result != 0) return ConnectError(errno, path);
+  RINGSIDE_ASSIGN_OR_RETURN(
+      UniqueFd fd, ConnectUnix(path, limit, [&](int error) { return ConnectError(error, path); }));
   return HttpClient(std::move(fd), path, limit);
 }
 

@@ -7,17 +7,16 @@
 #include <endian.h>
 #include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 
 #include "base/status.h"
-#include "base/unix_address.h"
+#include "base/unix_connect.h"
 
 namespace ringside {
 namespace {
 
 constexpr size_t kLengthSize = 4;
 constexpr size_t kBuffer = 128 << 10;
-constexpr timeval kPatience = {.tv_sec = 1, .tv_usec = 0};
+constexpr absl::Duration kPatience = absl::Seconds(1);
 
 uint32_t LengthAt(const std::byte* wire) {
   uint32_t length;
@@ -43,6 +42,17 @@ struct Room {
     }
   }
 };
+
+absl::Status NotConnected(int error, const std::string& path) {
+  const std::string what = absl::StrFormat("cannot connect to the network's socket '%s'", path);
+  if (error == EAGAIN) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: who listens there takes no connection; start another passt, as each has one guest",
+        what));
+  }
+  return absl::FailedPreconditionError(
+      ErrnoError(error, what, "start 'passt --socket' with this path first").message());
+}
 
 }  // namespace
 
@@ -176,22 +186,9 @@ absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::On(UniqueFd fd, st
 }
 
 absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::Connect(const std::string& path) {
-  RINGSIDE_ASSIGN_OR_RETURN(const UnixAddress address, UnixAddress::Of(path));
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return ErrnoError(errno, "cannot make a socket", "raise 'ulimit -n'");
-  // Who listens and takes nobody would hold up the caller without end. Frames are sent without
-  // waiting, whatever this says.
-  setsockopt(fd.get(), SOL_SOCKET, SO_SNDTIMEO, &kPatience, sizeof kPatience);
-  if (connect(fd.get(), address.address(), address.size()) != 0) {
-    const std::string what = absl::StrFormat("cannot connect to the network's socket '%s'", path);
-    if (errno == EAGAIN) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s: who listens there takes no connection; start another passt, as each has one guest",
-          what));
-    }
-    return absl::FailedPreconditionError(
-        ErrnoError(errno, what, "start 'passt --socket' with this path first").message());
-  }
+  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, ConnectUnix(path, kPatience, [&](int error) {
+                              return NotConnected(error, path);
+                            }));
   return On(std::move(fd), path);
 }
 

@@ -183,7 +183,7 @@ void AgentConnection::TakeRequest(const AgentFrame& frame) {
       return;
     case AgentType::kShutDown:
       if (const auto how = DecodeShutDown(frame.payload)) {
-        agent_.shut_down = *how;
+        agent_.shut_down = how;
         Answer({});
         return;
       }

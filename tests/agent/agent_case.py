@@ -21,6 +21,14 @@ def wait_for(condition, what):
         time.sleep(0.01)
 
 
+def is_listened_to(path):
+    """Without a connection, which the agent would count. A path exists before anybody listens."""
+    accepts = 0x10000  # SO_ACCEPTCON: Linux, include/uapi/linux/net.h
+    with open("/proc/net/unix", encoding="utf-8") as file:
+        sockets = [line.split() for line in file if line.endswith(f" {path}\n")]
+    return any(int(fields[3], 16) & accepts for fields in sockets)
+
+
 def is_alive(pid):
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
@@ -46,7 +54,7 @@ class AgentCase(unittest.TestCase):
             [*self.prefix, AGENT, "--unix", self.path, *self.more()],
             env={**os.environ, "PATH": f"{self.place}:{os.environ['PATH']}"})
         self.addCleanup(self.end_agent)
-        wait_for(lambda: os.path.exists(self.path) or self.agent.poll() is not None, "the agent")
+        wait_for(lambda: is_listened_to(self.path) or self.agent.poll() is not None, "the agent")
 
     def more(self):
         return ()

@@ -5,34 +5,16 @@
 #include <climits>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <utility>
 
 #include "base/printable.h"
 #include "base/status.h"
-#include "base/unix_connect.h"
+#include "net/vsock_connect.h"
 
 namespace ringside {
 namespace {
 
 constexpr size_t kReadAtOnce = 64 << 10;
-constexpr size_t kMostAnswer = 64;  // bytes of "OK <port>\n"
-
-absl::Status ConnectError(int error, const std::string& path) {
-  const std::string what = absl::StrFormat("cannot connect to vsock socket '%s'", path);
-  struct stat file;
-  if (stat(path.c_str(), &file) == 0 && !S_ISSOCK(file.st_mode)) {
-    return BadInput("'%s' is no socket; give the socket of a machine's vsock device", path);
-  }
-  if (error == ENOENT) {
-    return ErrnoError(error, what, "start the machine, or give its socket's path");
-  }
-  if (error == ECONNREFUSED) {
-    return absl::UnavailableError(absl::StrFormat("%s: its machine has ended", what));
-  }
-  if (error == EACCES) return ErrnoError(error, what, "run as the user of the machine's process");
-  return ErrnoError(error, what);
-}
 
 absl::Status Gone() {
   return absl::UnavailableError("the agent has closed the connection");
@@ -54,34 +36,20 @@ absl::Status StatusOfError(const AgentFrame& frame) {
 
 absl::StatusOr<AgentChannel> AgentChannel::Connect(const std::string& path, uint32_t port,
                                                    absl::Duration limit) {
-  RINGSIDE_ASSIGN_OR_RETURN(
-      UniqueFd fd, ConnectUnix(path, limit, [&](int error) { return ConnectError(error, path); }));
-  return Greet(std::move(fd), path, port, limit);
+  absl::StatusOr<UniqueFd> fd = ConnectVsock(path, port, limit);
+  if (fd.ok()) return Greet(*std::move(fd), limit);
+  if (!absl::IsUnavailable(fd.status())) return fd.status();
+  return absl::UnavailableError(
+      absl::StrFormat("%s; is ringside-agent started there?", Message(fd.status())));
 }
 
-absl::StatusOr<AgentChannel> AgentChannel::Greet(UniqueFd socket, const std::string& name,
-                                                 uint32_t port, absl::Duration limit) {
+absl::StatusOr<AgentChannel> AgentChannel::Greet(UniqueFd socket, absl::Duration limit) {
   AgentChannel channel(std::move(socket), limit);
-  RINGSIDE_RETURN_IF_ERROR(channel.ExchangeHellos(name, port));
+  RINGSIDE_RETURN_IF_ERROR(channel.ExchangeHellos());
   return channel;
 }
 
-absl::Status AgentChannel::ExchangeHellos(const std::string& name, uint32_t port) {
-  out_ = absl::StrFormat("CONNECT %d\n", port);
-  RINGSIDE_RETURN_IF_ERROR(FlushAll());
-  size_t end;
-  while ((end = in_.find('\n')) == std::string::npos && in_.size() < kMostAnswer) {
-    RINGSIDE_RETURN_IF_ERROR(Wait(POLLIN));
-    if (!Fill().ok()) {
-      return absl::UnavailableError(absl::StrFormat(
-          "nobody listens on port %d of the guest behind '%s'; start ringside-agent there", port,
-          name));
-    }
-  }
-  if (end == std::string::npos || !in_.starts_with("OK ")) {
-    return BadInput("'%s' does not answer as a vsock socket does; give that of a machine", name);
-  }
-  taken_ = end + 1;
+absl::Status AgentChannel::ExchangeHellos() {
   RINGSIDE_ASSIGN_OR_RETURN(const AgentFrame first, Receive());
   const std::optional<HelloMessage> hello =
       first.type == AgentType::kHello ? DecodeHello(first.payload) : std::nullopt;

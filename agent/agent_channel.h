@@ -21,9 +21,8 @@ class AgentChannel {
   // Waits for the agent's hello. `limit` is for each wait of the channel.
   static absl::StatusOr<AgentChannel> Connect(const std::string& path, uint32_t port,
                                               absl::Duration limit);
-  // The same on a stream socket that is connected to a vsock's socket: `name`, for errors.
-  static absl::StatusOr<AgentChannel> Greet(UniqueFd socket, const std::string& name, uint32_t port,
-                                            absl::Duration limit);
+  // The same on a stream socket that is connected to the agent.
+  static absl::StatusOr<AgentChannel> Greet(UniqueFd socket, absl::Duration limit);
 
   int fd() const { return fd_.get(); }
   const HelloMessage& hello() const { return hello_; }
@@ -48,7 +47,7 @@ class AgentChannel {
  private:
   AgentChannel(UniqueFd fd, absl::Duration limit) : fd_(std::move(fd)), limit_(limit) {}
 
-  absl::Status ExchangeHellos(const std::string& name, uint32_t port);
+  absl::Status ExchangeHellos();
   absl::Status Wait(short events) const;
 
   UniqueFd fd_;

@@ -19,6 +19,7 @@ class AgentClient {
                                              absl::Duration limit = absl::Seconds(30));
   explicit AgentClient(AgentChannel channel) : channel_(std::move(channel)) {}
 
+  const HelloMessage& hello() const { return channel_.hello(); }
   absl::Status Ping();
   absl::Status SetClock(absl::Time now);
   // At most 512 bytes. They should be random, and the host's secret.

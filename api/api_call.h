@@ -65,7 +65,9 @@ struct ApiCall {
   std::vector<ApiField> fields = {};
   const char* body = "";    // the name of the body's schema, where that is not made of fields
   const char* result = "";  // that of the answer's; empty: there is nothing to say (204)
-  Serve serve = nullptr;    // of kAtOnce and kOperation. A body without fields is given as "body"
+  // Of kOperation: it waits for the guest's agent, and holds up no call that does not.
+  bool asks_guest = false;
+  Serve serve = nullptr;  // of kAtOnce and kOperation. A body without fields is given as "body"
 };
 
 inline bool HasFieldsInQuery(const ApiCall& call) {

@@ -351,7 +351,8 @@ std::vector<ApiCall> OperationCalls() {
 const std::vector<ApiCall>& ApiCalls() {
   static const std::vector<ApiCall> calls = [] {
     std::vector<ApiCall> all = MachineCalls();
-    for (const auto& some : {DeviceCalls(), ThrottleCalls(), IoThreadCalls(), OperationCalls()}) {
+    for (const auto& some :
+         {DeviceCalls(), GuestCalls(), ThrottleCalls(), IoThreadCalls(), OperationCalls()}) {
       all.insert(all.end(), some.begin(), some.end());
     }
     return all;

@@ -22,12 +22,17 @@ ApiHandler ListDisks, GetDisk, ResizeDisk, SwapDisk, ListDevices, GetDevice, Mov
 ApiHandler ListNetworks, GetNetwork, SetLink;
 // throttle_handlers.cc
 ApiHandler SetThrottle, SetNetworkThrottle, ListThrottleGroups, SetGroupThrottle;
+// guest_handlers.cc
+ApiHandler PingAgent, ExecInGuest, CopyIn, CopyOut, SetGuestClock, RenewRandomness, ShutDownGuest;
 // io_thread_handlers.cc
 ApiHandler ListIoThreads, GetIoThread, AddIoThread, ChangeIoThread, RemoveIoThread, ExplainIoThread;
 
 // The fields of AddIoThread, and those of ChangeIoThread: how a thread polls.
 std::vector<ApiField> IoThreadFields();
 std::vector<ApiField> PollFields();
+// guest_calls.cc: a part of the table; and an answer of ExecInGuest, for its schema.
+std::vector<ApiCall> GuestCalls();
+Json CommandEndSample();
 // Those of SetThrottle and SetGroupThrottle.
 std::vector<ApiField> ThrottleFields();
 

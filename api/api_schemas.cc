@@ -3,7 +3,7 @@
 #include <initializer_list>
 #include <utility>
 
-#include "api/machine_control.h"
+#include "api/api_handlers.h"
 #include "devices/latency_trace.h"
 #include "vmm/event_json.h"
 #include "vmm/explanation_json.h"
@@ -147,6 +147,8 @@ Json ApiSchemas() {
           {"Vsock", vsock},
           {"Device", device},
           {"Queue", queue},
+          {"Agent", SchemaOf({{"protocol", 1U}, {"capabilities", 1U}})},
+          {"CommandEnd", SchemaOf(CommandEndSample())},
           {"ThrottleGroup", group},
           {"IoThread", io_thread},
           {"AddedIoThread", SchemaOf({{"id", ""}})},

@@ -29,6 +29,8 @@ int StatusOf(absl::StatusCode code) {
     case absl::StatusCode::kAlreadyExists:
     case absl::StatusCode::kCancelled:
       return 409;
+    case absl::StatusCode::kUnavailable:
+      return 502;
     case absl::StatusCode::kResourceExhausted:
       return 503;
     case absl::StatusCode::kDeadlineExceeded:
@@ -119,7 +121,7 @@ void ApiServer::Serve(const ApiCall& call, HttpCall http) {
       return std::move(http.answer).Send(Respond(call.serve(control_, arguments)));
     case ApiKind::kOperation:
       return operations_.Begin(
-          call.name,
+          call.name, call.asks_guest ? Operations::Lane::kGuest : Operations::Lane::kMachine,
           [this, &call, arguments = std::move(arguments)] {
             return call.serve(control_, arguments);
           },

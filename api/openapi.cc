@@ -77,10 +77,11 @@ struct Failure {
   const char* name;
   const char* doc;
 };
-constexpr std::array<Failure, 6> kFailures = {{
+constexpr std::array<Failure, 7> kFailures = {{
     {"400", "Wrong", "What was given is wrong"},
     {"404", "NotThere", "There is no such thing"},
     {"409", "WrongState", "The machine's state does not allow it, or another call came first"},
+    {"502", "NoAgent", "The guest's agent does not answer, or breaks its protocol"},
     {"503", "TooMuch", "Too many operations wait already"},
     {"504", "TooLate", "It was not done within its patience"},
     {"default", "Failed", "Anything else that failed"},
@@ -88,6 +89,7 @@ constexpr std::array<Failure, 6> kFailures = {{
 
 bool MayFailWith(const ApiCall& call, std::string_view status) {
   if (status == "404") return !call.in_path.empty() || call.kind == ApiKind::kOperation;
+  if (status == "502") return call.asks_guest;
   if (status == "503" || status == "504") return call.kind == ApiKind::kOperation;
   return true;
 }

@@ -1,6 +1,7 @@
 #include "api/operations.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 #include <utility>
 
@@ -21,29 +22,32 @@ Operations::~Operations() {
         End(operation, over, respond_(over));
       }
     }
-    work_came_.notify_all();
+    for (Workers& workers : workers_) {
+      workers.work_came.notify_all();
+      std::ranges::move(workers.threads, std::back_inserter(threads));
+    }
     time_changed_.notify_all();
-    threads.swap(threads_);
     clock.swap(clock_);
   }
   for (std::thread& thread : threads) thread.join();
   if (clock.joinable()) clock.join();
 }
 
-void Operations::Begin(const std::string& call, Work work, absl::Duration wait, HttpAnswer answer) {
+void Operations::Begin(const std::string& call, Lane lane, Work work, absl::Duration wait,
+                       HttpAnswer answer) {
   const MutexLock lock(mutex_);
   ForgetOldest();
-  const size_t waiting = Count(State::kWaiting);
+  const size_t waiting = CountWaiting(lane);
   if (waiting >= kMostWaiting) {
     return std::move(answer).Send(respond_(absl::ResourceExhaustedError(absl::StrFormat(
         "%d operations wait for their turn: ask again when some have ended", waiting))));
   }
-  operations_.push_back({.id = ++last_id_, .call = call, .work = std::move(work)});
-  if (const absl::Status started = StartThreads(); !started.ok()) {
+  operations_.push_back({.id = ++last_id_, .call = call, .lane = lane, .work = std::move(work)});
+  if (const absl::Status started = StartThreads(lane); !started.ok()) {
     operations_.pop_back();
     return std::move(answer).Send(respond_(started));
   }
-  work_came_.notify_one();
+  Of(lane).work_came.notify_one();
   // Whoever does not wait is told of an operation, be it done as soon as begun.
   if (wait <= absl::ZeroDuration()) {
     return std::move(answer).Send(Accepted(operations_.back()));
@@ -114,29 +118,39 @@ Operations::Operation* Operations::Find(uint64_t id) {
   return found == operations_.end() ? nullptr : &*found;
 }
 
-size_t Operations::Count(State state) const {
-  return static_cast<size_t>(std::ranges::count(operations_, state, &Operation::state));
+size_t Operations::CountEnded() const {
+  return static_cast<size_t>(std::ranges::count(operations_, State::kEnded, &Operation::state));
 }
 
-Operations::Operation* Operations::NextToRun() {
-  const auto next = std::ranges::find(operations_, State::kWaiting, &Operation::state);
+size_t Operations::CountWaiting(Lane lane) const {
+  return static_cast<size_t>(std::ranges::count_if(operations_, [lane](const Operation& each) {
+    return each.state == State::kWaiting && each.lane == lane;
+  }));
+}
+
+Operations::Operation* Operations::NextToRun(Lane lane) {
+  const auto next = std::ranges::find_if(operations_, [lane](const Operation& each) {
+    return each.state == State::kWaiting && each.lane == lane;
+  });
   return next == operations_.end() ? nullptr : &*next;
 }
 
-absl::Status Operations::StartThreads() {
+absl::Status Operations::StartThreads(Lane lane) {
   if (!clock_.joinable()) {
     RINGSIDE_ASSIGN_OR_RETURN(clock_, StartThread("api-clock", [this] { WatchTime(); }));
   }
-  if (Count(State::kWaiting) <= idle_threads_ || threads_.size() >= kThreads) {
+  Workers& workers = Of(lane);
+  if (CountWaiting(lane) <= workers.idle || workers.threads.size() >= kThreads) {
     return absl::OkStatus();
   }
-  absl::StatusOr<std::thread> thread = StartThread("api-operation", [this] { RunWork(); });
+  absl::StatusOr<std::thread> thread =
+      StartThread("api-operation", [this, lane] { RunWork(lane); });
   if (thread.ok()) {
-    threads_.push_back(*std::move(thread));
+    workers.threads.push_back(*std::move(thread));
     return absl::OkStatus();
   }
   // Those that are there do it later.
-  return threads_.empty() ? thread.status() : absl::OkStatus();
+  return workers.threads.empty() ? thread.status() : absl::OkStatus();
 }
 
 void Operations::End(Operation& operation, const absl::Status& status, HttpResponse response) {
@@ -160,7 +174,7 @@ size_t Operations::Kept() const {
 }
 
 void Operations::ForgetOldest() {
-  for (size_t ended = Count(State::kEnded); ended > kMostEnded || (ended > 1 && Kept() > kMostKept);
+  for (size_t ended = CountEnded(); ended > kMostEnded || (ended > 1 && Kept() > kMostKept);
        --ended) {
     operations_.erase(std::ranges::min_element(operations_, {}, [](const Operation& each) {
       return std::make_tuple(each.state != State::kEnded, !each.is_told, each.ended_as);
@@ -187,15 +201,16 @@ Deadline Operations::NextDeadline() const {
   return next;
 }
 
-void Operations::RunWork() {
+void Operations::RunWork(Lane lane) {
   mutex_.lock();
+  Workers& workers = Of(lane);
   while (true) {
-    Operation* const operation = NextToRun();
+    Operation* const operation = NextToRun(lane);
     if (operation == nullptr) {
       if (stop_) break;
-      ++idle_threads_;
-      work_came_.wait(mutex_);
-      --idle_threads_;
+      ++workers.idle;
+      workers.work_came.wait(mutex_);
+      --workers.idle;
       continue;
     }
     operation->state = State::kRunning;

@@ -1,15 +1,17 @@
 // What may take long, done on threads of its own, so that a client is answered in time: with the
 // result if it comes soon, else with 202 and an id by which to ask again.
 //
-// Bounds: so many run at once and so many wait for that; more is refused. Of those that have ended
-// so many are kept, and so much of their results; those of which nobody has heard stay longest, so
-// that nobody's calls push out what another still waits for. A thread is started when it is needed,
-// so whoever asks for nothing has none.
+// Operations have lanes: what waits for a guest, which may let it wait, holds up nothing that does
+// not. Bounds: of each lane so many run at once and so many wait for that; more is refused. Of
+// those that have ended so many are kept, and so much of their results; those of which nobody has
+// heard stay longest, so that nobody's calls push out what another still waits for. A thread is
+// started when it is needed, so whoever asks for nothing has none.
 //
 // Threads: any. Ownership: what the work uses outlives this. The destructor drops what waits, and
 // waits for what runs.
 #pragma once
 
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -30,7 +32,8 @@ namespace ringside {
 
 class Operations {
  public:
-  static constexpr size_t kThreads = 8;
+  enum class Lane { kMachine, kGuest };
+  static constexpr size_t kThreads = 8;       // of a lane
   static constexpr size_t kMostWaiting = 56;  // for one of those
   static constexpr size_t kMostEnded = 64;    // that can still be asked for
   // Bytes of their results, as they are sent. One that is longer is kept as long as it is alone.
@@ -49,7 +52,7 @@ class Operations {
 
   // Does `work`, and answers with its result, or after `wait` with the operation: without a wait
   // always with that.
-  void Begin(const std::string& call, Work work, absl::Duration wait, HttpAnswer answer);
+  void Begin(const std::string& call, Lane lane, Work work, absl::Duration wait, HttpAnswer answer);
   // Answers with the operation once it has ended, or after `wait`.
   void Await(uint64_t id, absl::Duration wait, HttpAnswer answer);
   // The newest last, without results.
@@ -66,6 +69,7 @@ class Operations {
   struct Operation {
     uint64_t id;
     std::string call;
+    Lane lane;
     Work work;
     State state = State::kWaiting;
     std::vector<Waiter> waiters;
@@ -76,6 +80,13 @@ class Operations {
     bool is_told = false;   // somebody has been answered with how it ended
   };
 
+  // Threads of a lane.
+  struct Workers {
+    std::condition_variable_any work_came;
+    size_t idle = 0;
+    std::vector<std::thread> threads;
+  };
+
   static Json Describe(const Operation& operation);
   static Json DescribeWithResult(const Operation& operation);
   HttpResponse Accepted(const Operation& operation) const;
@@ -83,30 +94,33 @@ class Operations {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Null if it is not known.
   Operation* Find(uint64_t id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  size_t Count(State state) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t CountEnded() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  size_t CountWaiting(Lane lane) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   size_t Kept() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetOldest() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Operation* NextToRun() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  absl::Status StartThreads() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Operation* NextToRun(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status StartThreads(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void End(Operation& operation, const absl::Status& status, HttpResponse response)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AnswerLate(Deadline now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Deadline NextDeadline() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RunWork();
+  void RunWork(Lane lane);
   void WatchTime();
+
+  Workers& Of(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return workers_[static_cast<size_t>(lane)];
+  }
 
   const std::string location_;
   const Respond respond_;
 
   mutable Mutex mutex_;
-  std::condition_variable_any work_came_;
   std::condition_variable_any time_changed_;
   std::list<Operation> operations_ ABSL_GUARDED_BY(mutex_);  // by age
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t ended_ ABSL_GUARDED_BY(mutex_) = 0;
-  size_t idle_threads_ ABSL_GUARDED_BY(mutex_) = 0;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
-  std::vector<std::thread> threads_ ABSL_GUARDED_BY(mutex_);
+  std::array<Workers, 2> workers_ ABSL_GUARDED_BY(mutex_);  // by lane
   std::thread clock_ ABSL_GUARDED_BY(mutex_);  // answers those who have waited long enough
 };
 

@@ -4,7 +4,7 @@ include(CMakePackageConfigHelpers)
 include(GNUInstallDirs)
 
 set(embedded ${RINGSIDE_FOLDERS})
-list(REMOVE_ITEM embedded agent advice command)
+list(REMOVE_ITEM embedded advice command)
 list(TRANSFORM embedded REPLACE "(.+)" "$<TARGET_OBJECTS:ringside_\\1>" OUTPUT_VARIABLE objects)
 # What Ringside's code needs of Abseil, and of that what its headers use.
 set(used_abseil status statusor strings str_format time cleanup)

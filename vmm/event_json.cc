@@ -24,6 +24,10 @@ const char* EventName(EventKind kind) {
       return "needs-reset";
     case EventKind::kPanicked:
       return "panicked";
+    case EventKind::kAgentUp:
+      return "agent-up";
+    case EventKind::kAgentLost:
+      return "agent-lost";
     case EventKind::kPowerOffAsked:
       return "power-off-asked";
     case EventKind::kEnded:

@@ -33,6 +33,7 @@
 #include "poll/io_threads.h"
 #include "ringside/export.h"
 #include "ringside/machine.h"
+#include "vmm/agent_watch.h"
 #include "vmm/assigned_devices.h"
 #include "vmm/console.h"
 #include "vmm/device_queues.h"
@@ -160,6 +161,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::unique_ptr<Disks> disks_;
   std::unique_ptr<Networks> networks_;
   std::unique_ptr<Vsock> vsock_;  // null: it has none
+  std::unique_ptr<AgentWatch> agent_watch_;  // null: nobody wants to know; until Wait
   AssignedDevices assigned_;
   // For whoever holds the machine (Pauser::Hold), and where it does not run.
   std::unique_ptr<GuestDevices> devices_;

@@ -27,6 +27,11 @@ absl::Status Machine::Internals::AddDevices() {
                          .log = log_,
                          .pull_plug = [this] { End({EndKind::kStopped, ""}); }});
   RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(power_interrupt_, kPowerButtonPin));
+  if (config_.vsock.has_value() && config_.vsock->watch_agent && config_.events != nullptr) {
+    agent_watch_ = std::make_unique<AgentWatch>(config_.vsock->path, *io_thread_, [this](bool up) {
+      events_->Put(up ? EventKind::kAgentUp : EventKind::kAgentLost);
+    });
+  }
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
   RINGSIDE_RETURN_IF_ERROR(disks_->MapMemory(*memory_));
   RINGSIDE_ASSIGN_OR_RETURN(devices_, MakeDevices());

@@ -47,6 +47,7 @@ absl::Status Machine::Internals::Start() {
   }
   events_->Put(EventKind::kStarted);  // whose sink may press the button
   console_->Start();
+  if (agent_watch_ != nullptr) agent_watch_->Begin();
   for (const auto& vcpu : vcpus_) {
     if (absl::Status status = vcpu->Start(); !status.ok()) {
       End({EndKind::kFailure, std::string(Message(status))});
@@ -83,6 +84,7 @@ const MachineEnd& Machine::Internals::Wait() {
   if (devices_ != nullptr) devices_->Stop();
   // These wait for that thread, so what is to be said of its storage has been.
   if (power_button_ != nullptr) power_button_->Stop();
+  agent_watch_.reset();
   if (events_ != nullptr) events_->AwaitEnd();
   assigned_.Stop();
   const MutexLock lock(mutex_);

@@ -99,6 +99,26 @@ Json SplitPaths(const std::string& text) {
   return paths;
 }
 
+// Split at spaces; a backslash takes what follows it as it is.
+Json SplitWords(const std::string& text) {
+  Json words = Json::array();
+  std::optional<std::string> word;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == ' ') {
+      if (word) words.push_back(*std::exchange(word, std::nullopt));
+      continue;
+    }
+    if (text[i] == '\\' && i + 1 < text.size()) ++i;
+    word = word.value_or("") + text[i];
+  }
+  if (word) words.push_back(*word);
+  return words;
+}
+
+bool IsTextWithoutNul(const Json& json) {
+  return json.is_string() && json.get_ref<const std::string&>().find('\0') == std::string::npos;
+}
+
 bool HasQueues(const Json& shares) {
   return std::ranges::any_of(shares, [](const Json& share) { return !share["queues"].empty(); });
 }
@@ -165,9 +185,7 @@ std::optional<Json> ReadPaths(const Json& given) {
   Json paths = given.is_string() ? SplitPaths(given.get_ref<const std::string&>()) : given;
   if (!paths.is_array() || paths.empty() || paths.size() > kMostPaths) return std::nullopt;
   for (const Json& path : paths) {
-    if (!path.is_string()) return std::nullopt;
-    const auto& text = path.get_ref<const std::string&>();
-    if (text.empty() || text.find('\0') != std::string::npos) return std::nullopt;
+    if (!IsTextWithoutNul(path) || path == "") return std::nullopt;
   }
   return paths;
 }
@@ -183,6 +201,27 @@ Json PathsSchema() {
           {"items", {{"type", "string"}, {"minLength", 1}}},
           {"minItems", 1},
           {"maxItems", kMostPaths}};
+}
+
+std::optional<Json> ReadWords(const Json& given) {
+  Json words = given.is_string() ? SplitWords(given.get_ref<const std::string&>()) : given;
+  if (!words.is_array() || words.empty() || words.size() > kMostWords) return std::nullopt;
+  if (!std::ranges::all_of(words, IsTextWithoutNul)) return std::nullopt;
+  return words;
+}
+
+std::string WordsText(const Json& words) {
+  return absl::StrJoin(words, " ", [](std::string* text, const Json& word) {
+    *text +=
+        absl::StrReplaceAll(word.get_ref<const std::string&>(), {{"\\", "\\\\"}, {" ", "\\ "}});
+  });
+}
+
+Json WordsSchema() {
+  return {{"type", "array"},
+          {"items", {{"type", "string"}}},
+          {"minItems", 1},
+          {"maxItems", kMostWords}};
 }
 
 std::optional<Json> ReadIoThreads(const Json& given) {

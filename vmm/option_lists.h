@@ -1,4 +1,4 @@
-// Options whose value is a list: CPUs, CPUs by vCPU, paths, I/O threads with their queues.
+// Options whose value is a list: CPUs, CPUs by vCPU, paths, words, I/O threads with their queues.
 //
 // Read... takes what a user has written, text or JSON, and returns the canonical form, or nothing
 // if it is not such a list. ...Text writes that for a command line. The forms: vmm/option_type.h.
@@ -28,6 +28,11 @@ inline constexpr size_t kMostPaths = 16;
 std::optional<Json> ReadPaths(const Json& given);
 std::string PathsText(const Json& paths);
 Json PathsSchema();
+
+inline constexpr size_t kMostWords = 1024;
+std::optional<Json> ReadWords(const Json& given);
+std::string WordsText(const Json& words);
+Json WordsSchema();
 
 std::optional<Json> ReadIoThreads(const Json& given);
 // Names alone where no thread has queues of its own.

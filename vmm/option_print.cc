@@ -97,6 +97,8 @@ std::string ValueText(const OptionSpec& spec, const Json& value) {
       return AffinityText(value);
     case OptionKind::kPaths:
       return PathsText(value);
+    case OptionKind::kWords:
+      return WordsText(value);
     case OptionKind::kIoThreads:
       return IoThreadsText(value);
     default:
@@ -165,6 +167,8 @@ std::string ValuePlaceholder(const OptionSpec& spec) {
       return "N,...";
     case OptionKind::kAffinity:
       return "VCPU:CPUS,...";
+    case OptionKind::kWords:
+      return "'WORD ...'";
     case OptionKind::kIoThreads:
       return "A+B|A:0+3/B:1-2";
   }
@@ -188,6 +192,8 @@ Json ValueSchema(const OptionSpec& spec) {
       return {{"anyOf", Json::array({AffinitySchema(), PlainSchema(type)})}};
     case OptionKind::kPaths:
       return {{"anyOf", Json::array({PathsSchema(), PlainSchema(type)})}};
+    case OptionKind::kWords:
+      return {{"anyOf", Json::array({WordsSchema(), PlainSchema(type)})}};
     case OptionKind::kIoThreads:
       return {{"anyOf", Json::array({IoThreadsSchema(), PlainSchema(type)})}};
     default:

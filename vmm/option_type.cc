@@ -166,6 +166,9 @@ absl::StatusOr<Json> ReadByKind(const Given& given) {
     case OptionKind::kPaths:
       return ReadList(given, ReadPaths, "a list of up to 16 paths", "golden.img+mid.cow",
                       R"(["golden.img", "mid.cow"])");
+    case OptionKind::kWords:
+      return ReadList(given, ReadWords, "a list of 1 to 1024 words", "uname -r",
+                      R"(["uname", "-r"])");
     case OptionKind::kIoThreads:
       return ReadList(given, ReadIoThreads, "THREAD:QUEUES, nor threads alone", "a:0-1/b:2 or a+b",
                       R"([{"id": "a", "queues": [0, 1]}] or ["a", "b"])");

@@ -16,6 +16,7 @@
 //   kNodes             0,2-3                    [0, 2, 3] or the text        [0, 2, 3]
 //   kAffinity          0:2,1:3-4+6       [[2], [3, 4, 6]]         the same, by vCPU
 //   kPaths             a.img+b.cow       ["a.img", "b.cow"] or the text   ["a.img", "b.cow"]
+//   kWords             ls -l a\ b        ["ls", "-l", "a b"]      the same
 //   kIoThreads         a+b               ["a", "b"]               [{"id": "a", "queues": []}, ...]
 //                      a:0+3/b:1-2       [{"id": "a", "queues": [0, 3]}, ...]
 //
@@ -52,6 +53,7 @@ enum class OptionKind {
   kDescriptors,  // that this process was given
   kNodes,        // of the host: NUMA
   kAffinity,
+  kWords,      // of a command: at spaces, unless behind a backslash
   kIoThreads,  // and the queues of each
 };
 

@@ -35,7 +35,11 @@ const OptionTable<VsockConfig>& VsockOptions() {
          .unit = "connections",
          .doc = "how many connections there may be at once; one takes a descriptor, and up to 256 "
                 "KiB of memory while its host program does not read"},
-        [](auto& vsock) -> auto& { return vsock.max_connections; }}}};
+        [](auto& vsock) -> auto& { return vsock.max_connections; }},
+       {{.name = "watch-agent",
+         .type = Plain(OptionKind::kSwitch),
+         .doc = "whether events tell when the guest's agent answers, and when no longer"},
+        [](auto& vsock) -> auto& { return vsock.watch_agent; }}}};
   return table;
 }
 

@@ -328,6 +328,9 @@ struct VsockConfig {
   std::string id = {};         // as DiskConfig::id; empty: "vsock0"
   std::string io_thread = {};  // by name, who serves its queues; empty: the first
   uint32_t max_connections = 1024;
+  // Whether MachineConfig::events are told when the guest's agent answers, and when no longer. That
+  // takes one connection, and until the agent answers for the first time up to one attempt a second.
+  bool watch_agent = false;
   bool trace_latency = false;  // for Machine::Latencies
 };
 

@@ -20,6 +20,8 @@ enum class EventKind {
   kDiskStopped,
   kNeedsReset,     // `device` is stopped until its driver resets it; `detail`: why
   kPanicked,       // the guest's kernel says that it has crashed; the machine runs on
+  kAgentUp,        // the guest's agent answers, with VsockConfig::watch_agent (docs/agent.md)
+  kAgentLost,      // it does not any more
   kPowerOffAsked,  // the power button was pressed: Machine::PressPowerButton, Machine::ShutDown
   kEnded,          // the machine is over, and this is the last; `detail`: how, see below
 };

@@ -51,8 +51,9 @@ class Answers final : public HttpAnswerTaker {
 class OperationsTest : public ::testing::Test {
  protected:
   // Returns the ticket of its answer.
-  uint64_t Begin(Operations::Work work, absl::Duration wait = absl::InfiniteDuration()) {
-    operations_->Begin("work", std::move(work), wait, HttpAnswer(answers_, ++tickets_));
+  uint64_t Begin(Operations::Work work, absl::Duration wait = absl::InfiniteDuration(),
+                 Operations::Lane lane = Operations::Lane::kMachine) {
+    operations_->Begin("work", lane, std::move(work), wait, HttpAnswer(answers_, ++tickets_));
     return tickets_;
   }
   uint64_t Await(uint64_t id, absl::Duration wait = absl::InfiniteDuration()) {
@@ -126,6 +127,18 @@ TEST_F(OperationsTest, TooManyAreRefused) {
   const HttpResponse refused = answers_->Wait(Begin(Held()));
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.body, "56 operations wait for their turn: ask again when some have ended");
+  release_.Notify();
+}
+
+TEST_F(OperationsTest, WhatWaitsForTheGuestHoldsUpNothingElse) {
+  constexpr auto kGuest = Operations::Lane::kGuest;
+  for (size_t i = 0; i < Operations::kThreads + Operations::kMostWaiting; ++i) {
+    Begin(Held(), absl::InfiniteDuration(), kGuest);
+    // So that no more wait than may.
+    ASSERT_TRUE(SpinUntil([&] { return running_ == std::min(i + 1, Operations::kThreads); }));
+  }
+  EXPECT_EQ(answers_->Wait(Begin(Held(), absl::InfiniteDuration(), kGuest)).status, 503);
+  EXPECT_EQ(answers_->Wait(Begin([] { return Json(); })).status, 204);
   release_.Notify();
 }
 

@@ -43,14 +43,14 @@ struct Agent {
     Require(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) == 0);
     ours = UniqueFd(ends[0]);
     its = UniqueFd(ends[1]);
-    std::string said = "OK 1\n";
+    std::string said;
     Encode(HelloMessage{}, said);
     said.append(bytes);
     Require(send(its.get(), said.data(), said.size(), 0) == static_cast<ssize_t>(said.size()));
     shutdown(its.get(), SHUT_WR);
   }
   absl::StatusOr<AgentChannel> Greet() {
-    return AgentChannel::Greet(std::move(ours), "fuzz", kAgentPort, absl::Seconds(1));
+    return AgentChannel::Greet(std::move(ours), absl::Seconds(1));
   }
   UniqueFd ours, its;
 };

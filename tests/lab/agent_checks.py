@@ -10,6 +10,7 @@ Without the names of checks all are made.
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import selectors
 import signal
@@ -55,6 +56,7 @@ def ctl(*words):
     done = subprocess.run([RINGSIDE, "ctl", API, *words], capture_output=True, timeout=LIMIT,
                           check=False)
     require(done.returncode == 0, f"ctl {words}: {done.stderr}")
+    return json.loads(done.stdout) if done.stdout else None
 
 
 def require(holds, what):
@@ -212,6 +214,29 @@ def clock_and_randomness():
         require(client.receive()[0] == wire.DONE, "the agent's answer")
 
 
+def control_socket():
+    """What the machine's own process asks its guest for."""
+    end = ctl("exec", "--command", "uname -r")
+    require((end["how"], end["output"].encode()) == ("exited", run("uname", "-r")), end)
+    run("date", "-s", "2033-01-01 00:00")
+    ctl("set-clock")
+    year = int(run("date", "-u", "+%Y"))
+    require(abs(year - time.gmtime().tm_year) <= 1, f"the guest's year is {year}")
+    ctl("renew-randomness")
+    ctl("copy-in", "--from", f"{WORK}/data", "--to", "/tmp/data")
+    ctl("copy-out", "--from", "/tmp/data", "--to", f"{WORK}/back")
+    require(checksum(f"{WORK}/back") == DATA_SUM, "what was copied in and out")
+    os.unlink(f"{WORK}/back")
+    run("rm", "/tmp/data")
+
+
+def agent_events():
+    """Those that the machine has told of its agent."""
+    with open(f"{WORK}/events", encoding="utf-8") as file:
+        told = [json.loads(line)["event"] for line in file if line.endswith("\n")]
+    return [event for event in told if event.startswith("agent")]
+
+
 def a_client_that_never_reads():
     with wire.Wire(VSOCK) as idle:
         idle.send(wire.command("cat", "/dev/zero"))
@@ -313,10 +338,11 @@ def device_reset():
     eventually(lambda: subprocess.run([RINGSIDE, "exec", "--vsock", VSOCK, "--", "true"],
                                       capture_output=True, check=False).returncode == 0,
                "the agent after the reset", 60)
+    require(agent_events() == ["agent-up"], f"it was there all the time: {agent_events()}")
 
 
 CHECKS = (one_after_the_other, at_once, codes_and_signals, files, stream, terminal,
-          clock_and_randomness, a_client_that_never_reads, paused_and_moved, many_connections,
+          clock_and_randomness, control_socket, a_client_that_never_reads, paused_and_moved, many_connections,
           half_close, device_reset)
 
 failures = 0
@@ -327,6 +353,7 @@ DATA_SUM = checksum(f"{WORK}/data")
 eventually(lambda: os.path.exists(VSOCK), "the machine's vsock")
 eventually(lambda: subprocess.run([RINGSIDE, "exec", "--vsock", VSOCK, "--", "true"], check=False,
                                   capture_output=True).returncode == 0, "the agent", 60)
+eventually(lambda: agent_events() == ["agent-up"], "that the agent is up", 60)
 for check in [each for each in CHECKS if not CHOSEN or each.__name__ in CHOSEN]:
     began = time.monotonic()
     try:

@@ -14,7 +14,7 @@ is_checked() {
     rm -f "$work/events"
     start_until 'guest=up' "$ringside" run --kernel "$kernel" --initrd "$initrd" --memory "$memory" \
         --api-sock "$api" --events "$work/events" --iothread id=a --iothread id=b \
-        --vsock "cid=3,path=$work/vm.vsock,iothread=a,max-connections=1100" \
+        --vsock "cid=3,path=$work/vm.vsock,iothread=a,max-connections=1100,watch-agent=on" \
         --cmdline "console=ttyS0 quiet panic=-1 rdinit=/sbin/agent-init" || fail "the guest is not up"
     [ $started = no ] || {
         /usr/bin/python3 -IS "$(dirname "$0")/agent_checks.py" "$ringside" "$api" "$work" "$@" ||

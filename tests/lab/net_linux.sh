@@ -133,6 +133,7 @@ check_paused() {
     check_transfer
     [ "$(value pauses)" -ge 5 ] || fail "the machine was paused '$(value pauses)' times"
     [ "$(value restores)" -ge 2 ] || fail "devices were made anew '$(value restores)' times"
+    pauses=$(value pauses) restores=$(value restores)
 }
 
 began=$(cut -d . -f 1 /proc/uptime)
@@ -153,5 +154,5 @@ to_the_end is_hostile
 ! grep FAIL "$work/console" || fail "hostile drivers did harm"
 grep -q 'vhost-net) finds that the ring is broken' "$work/console" || fail "no ring was broken"
 [ $failures = 0 ] || { echo "--- console:"; tail -n 60 "$work/console"; exit 1; }
-echo "$moves moves, $(value pauses) pauses, devices made anew $(value restores)" \
+echo "$moves moves, $pauses pauses, devices made anew $restores" \
     "times, in $(($(cut -d . -f 1 /proc/uptime) - began)) s"

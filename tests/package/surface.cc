@@ -1,10 +1,13 @@
 // What else embedders may name, in a program that finds Ringside by pkg-config: that it compiles
 // and links is most of the test.
+#include <absl/time/clock.h>
 #include <iostream>
 #include <ringside/config.h>
 #include <ringside/event.h>
+#include <ringside/guest_agent.h>
 #include <ringside/log.h>
 #include <ringside/machine.h>
+#include <ringside/vsock.h>
 #include <string>
 
 namespace {
@@ -35,6 +38,15 @@ class Events final : public ringside::EventSink {
   if (!machine.PressPowerButton().ok()) (void)machine.ShutDown(absl::Seconds(30));
   (void)machine.Pause(absl::Seconds(machine.end_fd()));
   return machine.RemoveIoThread(*io_thread);
+}
+
+// Nor this: there is no guest.
+[[maybe_unused]] bool UseGuest(const ringside::GuestAgent& agent) {
+  const auto end = agent.Exec({.arguments = {"true"}, .limit = absl::Seconds(1)});
+  return end.ok() && agent.Ping().ok() && agent.CopyIn("a", "/a").ok() &&
+         agent.CopyOut("/a", "b", true).ok() && agent.SetClock(absl::Now()).ok() &&
+         agent.RenewRandomness().ok() && agent.ShutDown().ok() &&
+         ringside::ConnectToGuest("vm.vsock", 1024).ok();
 }
 
 }  // namespace

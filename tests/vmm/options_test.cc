@@ -145,6 +145,8 @@ std::vector<Sample> SamplesOf(const Place& place) {
       return {{Json::parse("[[1],[],[3,4,6]]"), "2:3-4+6,0:1"}};
     case OptionKind::kPaths:
       return {{Json::array({"a.img", "b+c", "d"}), "a.img+b++c+d"}, {Json::array({"a"}), "a"}};
+    case OptionKind::kWords:
+      return {{Json::array({"a b", "c\\", "d"}), "a\\ b c\\\\ d"}, {Json::array({"a"}), " a  "}};
     case OptionKind::kIoThreads:
       return {
           {Json::parse(R"(["a","b"])"), "a+b"},

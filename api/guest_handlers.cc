@@ -1,0 +1,121 @@
+// What is asked of the guest's agent, through the machine's own vsock.
+#include "absl/strings/escaping.h"
+#include "absl/time/clock.h"
+#include "api/api_handlers.h"
+#include "base/status.h"
+#include "ringside/guest_agent.h"
+
+namespace ringside {
+namespace {
+
+absl::StatusOr<GuestAgent> AgentOf(MachineControl& control) {
+  RINGSIDE_RETURN_IF_ERROR(control.machine().status());
+  const std::optional<VsockConfig> vsock = control.options().machine.vsock;
+  if (vsock) return GuestAgent(vsock->path);
+  return absl::FailedPreconditionError(
+      "the machine has no vsock, by which its guest's agent is reached: give it --vsock");
+}
+
+std::vector<std::string> WordsOf(const ApiArguments& given, const char* name) {
+  return given.Has(name) ? given.Get(name).get<std::vector<std::string>>()
+                         : std::vector<std::string>();
+}
+
+std::optional<uint32_t> IdOf(const ApiArguments& given, const char* name) {
+  if (!given.Has(name)) return std::nullopt;
+  return static_cast<uint32_t>(given.Whole(name));
+}
+
+absl::StatusOr<std::string> InputOf(const ApiArguments& given) {
+  const std::string text = given.Text("input");
+  if (!given.Switch("base64")) return text;
+  std::string bytes;
+  if (absl::Base64Unescape(text, &bytes)) return bytes;
+  return BadInput("input is not base64, though base64 is true");
+}
+
+const char* HowName(GuestCommandEnd::How how) {
+  switch (how) {
+    case GuestCommandEnd::How::kExited:
+      return "exited";
+    case GuestCommandEnd::How::kKilled:
+      return "killed";
+    case GuestCommandEnd::How::kTimedOut:
+      return "timed-out";
+  }
+  return "?";
+}
+
+// JSON has no other bytes than UTF-8; what is none is replaced when it is printed.
+Json CommandEndJson(const GuestCommandEnd& end, bool base64) {
+  const auto bytes = [base64](const std::string& text) {
+    return base64 ? absl::Base64Escape(text) : text;
+  };
+  return {{"how", HowName(end.how)},
+          {"code", static_cast<uint64_t>(end.code)},
+          {"signal", static_cast<uint64_t>(end.signal)},
+          {"output", bytes(end.output)},
+          {"errors", bytes(end.errors)},
+          {"was_cut", end.was_cut}};
+}
+
+}  // namespace
+
+Json CommandEndSample() {
+  return CommandEndJson({}, false);
+}
+
+absl::StatusOr<Json> PingAgent(MachineControl& control, const ApiArguments& /*given*/) {
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestAgentVersion version, agent.Ping());
+  return Json{{"protocol", version.protocol}, {"capabilities", version.capabilities}};
+}
+
+absl::StatusOr<Json> ExecInGuest(MachineControl& control, const ApiArguments& given) {
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
+  RINGSIDE_ASSIGN_OR_RETURN(std::string input, InputOf(given));
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestCommandEnd end,
+                            agent.Exec({.arguments = WordsOf(given, "command"),
+                                        .environment = WordsOf(given, "environment"),
+                                        .directory = given.Text("directory"),
+                                        .uid = IdOf(given, "uid"),
+                                        .gid = IdOf(given, "gid"),
+                                        .input = std::move(input),
+                                        .limit = given.Time("limit"),
+                                        .most_output = given.Whole("most-output")}));
+  return CommandEndJson(end, given.Switch("base64"));
+}
+
+absl::StatusOr<Json> CopyIn(MachineControl& control, const ApiArguments& given) {
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
+  RINGSIDE_RETURN_IF_ERROR(
+      agent.CopyIn(given.Text("from"), given.Text("to"), given.Switch("directories")));
+  return Json();
+}
+
+absl::StatusOr<Json> CopyOut(MachineControl& control, const ApiArguments& given) {
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
+  RINGSIDE_RETURN_IF_ERROR(
+      agent.CopyOut(given.Text("from"), given.Text("to"), given.Switch("directories")));
+  return Json();
+}
+
+absl::StatusOr<Json> SetGuestClock(MachineControl& control, const ApiArguments& /*given*/) {
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
+  RINGSIDE_RETURN_IF_ERROR(agent.SetClock(absl::Now()));
+  return Json();
+}
+
+absl::StatusOr<Json> RenewRandomness(MachineControl& control, const ApiArguments& /*given*/) {
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
+  RINGSIDE_RETURN_IF_ERROR(agent.RenewRandomness());
+  return Json();
+}
+
+absl::StatusOr<Json> ShutDownGuest(MachineControl& control, const ApiArguments& given) {
+  RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
+  RINGSIDE_RETURN_IF_ERROR(agent.ShutDown(given.Switch("reboot")));
+  return Json();
+}
+
+}  // namespace ringside

@@ -1,0 +1,81 @@
+// Whether the agent of a guest (docs/agent.md) can be reached: keeps a connection to it through the
+// machine's own vsock, and tells when it has answered and when it is gone. A connection that ends
+// is made anew before the agent is called gone: an agent whose places are all taken closes those
+// that are idle.
+//
+// It costs nothing while the agent is there, and while the vsock has no driver or the machine
+// rests: the connection waits in the socket's backlog. Otherwise it asks again, first after 10 ms
+// and then ever less often, once a second in the end; so a guest whose agent comes and goes all the
+// time is told of about once a second.
+//
+// Threads: made, begun and ended on any but the I/O thread, on which `told` is called: it must not
+// block. Ownership: the I/O thread outlives it.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/fd.h"
+#include "poll/io_thread.h"
+
+namespace ringside {
+
+class AgentWatch {
+ public:
+  static constexpr int64_t kFirstDelayNs = 10'000'000;
+  static constexpr int64_t kLastDelayNs = 1'000'000'000;
+  static constexpr int64_t kSteadyNs = 1'000'000'000;  // an answer for so long makes delays short
+
+  // `path`: of the vsock's socket.
+  AgentWatch(std::string path, IoThread& io_thread, std::function<void(bool up)> told)
+      : path_(std::move(path)), io_thread_(io_thread), told_(std::move(told)) {}
+  // Nothing is told from then on.
+  ~AgentWatch();
+  AgentWatch(const AgentWatch&) = delete;
+  AgentWatch& operator=(const AgentWatch&) = delete;
+
+  // Once.
+  void Begin() { io_thread_.Post(connect_); }
+
+ private:
+  class Connection final : public FdWatch {
+   public:
+    Connection(UniqueFd fd, AgentWatch& watch)
+        : FdWatch(fd.get(), EPOLLIN), fd_(std::move(fd)), watch_(watch) {}
+    int fd() const { return fd_.get(); }
+    void Ready() override { watch_.Read(); }
+
+   private:
+    const UniqueFd fd_;
+    AgentWatch& watch_;
+  };
+
+  // All on the I/O thread.
+  void Connect();
+  UniqueFd Ask() const;
+  void Expired(int64_t /*now_ns*/) { Connect(); }
+  void Read();
+  bool ReadSome();
+  enum class Said { kPart, kAll, kWrong };
+  Said Parse() const;
+  void Answered();
+  void Gone();
+  void Drop();
+
+  const std::string path_;
+  IoThread& io_thread_;
+  const std::function<void(bool up)> told_;
+
+  std::optional<Connection> connection_;
+  std::string said_;         // by the agent, on this connection
+  int64_t answered_ns_ = 0;  // 0: not on this connection
+  bool is_up_ = false;       // as was told
+  int64_t delay_ns_ = kFirstDelayNs;
+  TimerTo<AgentWatch, &AgentWatch::Expired> again_{*this};
+  TaskTo<AgentWatch, &AgentWatch::Connect> connect_{*this};
+  TaskTo<AgentWatch, &AgentWatch::Gone> gone_{*this};
+};
+
+}  // namespace ringside

@@ -25,7 +25,8 @@ class MachineControl;
 
 struct ApiField {
   OptionSpec spec;
-  Json unset = {};  // what holds if it is not given, canonical; null: it is absent then
+  Json unset = {};       // what holds if it is not given, canonical; null: it is absent then
+  bool is_word = false;  // for `ringside ctl`: one of its words, and no option
 };
 
 // What a call was given: canonical values by name, those that are unset included.

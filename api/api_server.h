@@ -25,6 +25,8 @@ class ApiServer {
  public:
   static absl::StatusOr<std::unique_ptr<ApiServer>> Start(UnixListener listener,
                                                           MachineControl& control, LogSink* log);
+  // Who has called and waits is answered.
+  ~ApiServer() { operations_.Stop(); }
 
  private:
   explicit ApiServer(MachineControl& control);
@@ -36,7 +38,7 @@ class ApiServer {
 
   MachineControl& control_;
   HttpRouter router_;
-  // The server goes first, so that nothing new begins.
+  // The server goes first: nobody calls what is no more.
   Operations operations_;
   std::unique_ptr<HttpServer> server_;
 };

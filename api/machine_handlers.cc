@@ -28,7 +28,9 @@ absl::StatusOr<Json> GetConfig(MachineControl& control, const ApiArguments& /*gi
 absl::StatusOr<Json> PutConfig(MachineControl& control, const ApiArguments& given) {
   MachineOptions options;
   RINGSIDE_RETURN_IF_ERROR(ReadOptions(given.Get("body"), options));
-  if (options.machine.kernel.empty()) return BadInput("kernel is missing: give its file's path");
+  if (!HasBeginning(options.machine)) {
+    return BadInput("kernel is missing: give its file's path, or restore, a snapshot's directory");
+  }
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(options));
   RINGSIDE_RETURN_IF_ERROR(control.SetOptions(std::move(options)));
   return Json();
@@ -48,6 +50,20 @@ absl::StatusOr<Json> PauseMachine(MachineControl& control, const ApiArguments& g
 absl::StatusOr<Json> ResumeMachine(MachineControl& control, const ApiArguments& /*given*/) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
   machine->Resume();
+  return Json();
+}
+
+absl::StatusOr<Json> SaveMachine(MachineControl& control, const ApiArguments& given) {
+  RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
+  const bool stays = machine->paused();
+  RINGSIDE_RETURN_IF_ERROR(machine->Pause(given.Time("patience")));
+  const absl::Status saved = machine->Save(given.Text("directory"));
+  if (saved.ok() && given.Switch("stop")) {
+    control.Stop();
+  } else if (!stays) {
+    machine->Resume();
+  }
+  RINGSIDE_RETURN_IF_ERROR(saved);
   return Json();
 }
 

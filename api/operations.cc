@@ -10,7 +10,15 @@
 
 namespace ringside {
 
-Operations::~Operations() {
+namespace {
+
+absl::Status Over() {
+  return absl::CancelledError("the machine has ended");
+}
+
+}  // namespace
+
+void Operations::Stop() {
   std::vector<std::thread> threads;
   std::thread clock;
   {
@@ -18,13 +26,13 @@ Operations::~Operations() {
     stop_ = true;
     for (Operation& operation : operations_) {
       if (operation.state == State::kWaiting) {
-        const absl::Status over = absl::CancelledError("the machine has ended");
-        End(operation, over, respond_(over));
+        End(operation, Over(), respond_(Over()));
       }
     }
     for (Workers& workers : workers_) {
       workers.work_came.notify_all();
       std::ranges::move(workers.threads, std::back_inserter(threads));
+      workers.threads.clear();
     }
     time_changed_.notify_all();
     clock.swap(clock_);
@@ -36,6 +44,7 @@ Operations::~Operations() {
 void Operations::Begin(const std::string& call, Lane lane, Work work, absl::Duration wait,
                        HttpAnswer answer) {
   const MutexLock lock(mutex_);
+  if (stop_) return std::move(answer).Send(respond_(Over()));
   ForgetOldest();
   const size_t waiting = CountWaiting(lane);
   if (waiting >= kMostWaiting) {

@@ -7,8 +7,7 @@
 // heard stay longest, so that nobody's calls push out what another still waits for. A thread is
 // started when it is needed, so whoever asks for nothing has none.
 //
-// Threads: any. Ownership: what the work uses outlives this. The destructor drops what waits, and
-// waits for what runs.
+// Threads: any. Ownership: what the work uses outlives this.
 #pragma once
 
 #include <array>
@@ -46,9 +45,12 @@ class Operations {
   // `location`: the path before an id.
   Operations(std::string location, Respond respond)
       : location_(std::move(location)), respond_(respond) {}
-  ~Operations();
+  ~Operations() { Stop(); }
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
+
+  // Drops what waits, waits for what runs, and begins nothing from then on: all have been answered.
+  void Stop();
 
   // Does `work`, and answers with its result, or after `wait` with the operation: without a wait
   // always with that.

@@ -3,8 +3,8 @@
 # The folder's .cc files as one static library, ringside_FOLDER. Its sources can include headers of
 # the folders it USES and of no others: each library offers its folder alone, through a link in the
 # build tree. The public headers, include/ringside/, are to the left of all: they use none.
-set(RINGSIDE_FOLDERS base poll vfio block faults file overlay nvme net agent devices kvm boot vmm
-                     http api advice image command)
+set(RINGSIDE_FOLDERS base poll vfio block faults file overlay nvme net agent snapshot devices kvm boot
+                     vmm http api advice image command)
 
 # What nearly every source includes takes as long to read as the rest of it to compile. That each
 # names what it needs is seen by clang-tidy, which has none of this.

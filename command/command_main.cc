@@ -23,6 +23,7 @@
 #include "command/option_help.h"
 #include "command/report_command.h"
 #include "command/run_command.h"
+#include "command/snapshot_command.h"
 #include "command/standard_output.h"
 
 namespace ringside {
@@ -280,6 +281,10 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   ImageCommandOptions image_options;
   if (Names(argc, argv, {"image", "completion"})) AddImageOptions(*image, image_options);
 
+  CLI::App* snapshot = app.add_subcommand("snapshot", "look at a saved machine, and verify it");
+  SnapshotOptions snapshot_options;
+  if (Names(argc, argv, {"snapshot", "completion"}))
+    AddSnapshotOptions(*snapshot, snapshot_options);
   CLI::App* exec = app.add_subcommand("exec", "run a command in a guest");
   ExecOptions exec_options;
   if (Names(argc, argv, {"exec", "completion"})) AddExecOptions(*exec, exec_options);
@@ -299,6 +304,7 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   if (cp->parsed()) return CpCommand(cp_options, log);
   if (doctor->parsed()) return DoctorCommand(doctor_options, log);
   if (image->parsed()) return ImageCommand(*image, image_options, log);
+  if (snapshot->parsed()) return SnapshotCommand(*snapshot, snapshot_options, log);
   if (report->parsed()) return ReportCommand(report_options, log);
   if (config->parsed()) return ConfigCommand(documents, log);
   if (ctl->parsed()) return CtlCommand(*ctl, ctl_options, log);

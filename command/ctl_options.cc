@@ -70,7 +70,7 @@ void AddCtlOptions(CLI::App& ctl, CtlOptions& options) {
           ->type_name("");
     }
     for (const ApiField& field : call.fields) {
-      AddField(*command, field, false, fields[field.spec.name]);
+      AddField(*command, field, field.is_word, fields[field.spec.name]);
     }
     command->add_flag("--json", options.json, "print JSON, on a terminal, too");
     if (call.kind == ApiKind::kOperation) {

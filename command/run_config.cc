@@ -81,8 +81,10 @@ absl::StatusOr<MachineOptions> MakeMachineOptions(const RunOptions& options) {
   for (const auto& [flag, texts] : options.machine) {
     if (!texts.empty()) RINGSIDE_RETURN_IF_ERROR(SetOption(flag, texts, machine));
   }
-  if (machine.machine.kernel.empty() && !options.serve) {
-    return BadInput("no kernel is given: give --kernel FILE, or a \"kernel\" in --config's file");
+  if (!HasBeginning(machine.machine) && !options.serve) {
+    return BadInput(
+        "no kernel is given: give --kernel FILE, a \"kernel\" in --config's file, or --restore "
+        "DIR");
   }
   RINGSIDE_RETURN_IF_ERROR(CheckChoices(options));
   RINGSIDE_RETURN_IF_ERROR(MetricsInterval(options).status());
@@ -93,7 +95,7 @@ absl::StatusOr<MachineOptions> MakeMachineOptions(const RunOptions& options) {
 }
 
 absl::Status CompleteOptions(const RunOptions& options, MachineOptions& machine) {
-  if (machine.machine.kernel.empty()) {
+  if (!HasBeginning(machine.machine)) {
     return absl::FailedPreconditionError("no kernel is configured: call set-config with one");
   }
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));

@@ -13,15 +13,27 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const
                                                                  std::span<const int> nodes) {
   uint64_t total = 0;
   for (const Range& range : ranges) total += range.size;
-
   // Sealed: a vfio-user server is given the descriptor.
   RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemoryFile("guest-memory", total));
+  std::unique_ptr<GuestMemory> memory(new GuestMemory(std::move(fd), true));
+  RINGSIDE_RETURN_IF_ERROR(memory->Map(ranges, nodes));
+  return memory;
+}
 
-  std::unique_ptr<GuestMemory> memory(new GuestMemory(std::move(fd)));
+absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::CopyOnWrite(UniqueFd file,
+                                                                      std::span<const Range> ranges,
+                                                                      std::span<const int> nodes) {
+  std::unique_ptr<GuestMemory> memory(new GuestMemory(std::move(file), false));
+  RINGSIDE_RETURN_IF_ERROR(memory->Map(ranges, nodes));
+  return memory;
+}
+
+absl::Status GuestMemory::Map(std::span<const Range> ranges, std::span<const int> nodes) {
+  const int flags = (is_shared_ ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE;
   uint64_t offset = 0;
   for (const Range& range : ranges) {
-    void* host = mmap(nullptr, range.size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE,
-                      memory->fd_.get(), static_cast<off_t>(offset));
+    void* host = mmap(nullptr, range.size, PROT_READ | PROT_WRITE, flags, fd_.get(),
+                      static_cast<off_t>(offset));
     if (host == MAP_FAILED) {
       return ErrnoError(errno, absl::StrFormat("cannot map %d bytes of guest memory", range.size),
                         "ask for less memory or raise 'ulimit -v'");
@@ -31,15 +43,15 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const
       return bound;
     }
     madvise(host, range.size, MADV_DONTDUMP);  // a core dump is about the machine, not the guest
-    memory->regions_.push_back({.guest_address = range.guest_address,
-                                .size = range.size,
-                                .host = static_cast<std::byte*>(host),
-                                .fd = memory->fd_.get(),
-                                .fd_offset = offset,
-                                .index = static_cast<uint16_t>(memory->regions_.size())});
+    regions_.push_back({.guest_address = range.guest_address,
+                        .size = range.size,
+                        .host = static_cast<std::byte*>(host),
+                        .fd = fd_.get(),
+                        .fd_offset = offset,
+                        .index = static_cast<uint16_t>(regions_.size())});
     offset += range.size;
   }
-  return memory;
+  return absl::OkStatus();
 }
 
 GuestMemory::~GuestMemory() {

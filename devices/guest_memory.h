@@ -53,11 +53,20 @@ class GuestMemory {
   // until touched, and then of the host's NUMA nodes `nodes`, as BindMemory of base/host_nodes.h.
   static absl::StatusOr<std::unique_ptr<GuestMemory>> Create(std::span<const Range> ranges,
                                                              std::span<const int> nodes = {});
+  // The same, over a file that has the ranges one behind the other: what the guest does not change
+  // is the file's page, shared with all who have mapped it, and what it changes is its own. The
+  // file stays as it is, and must, for as long as this lives. Nothing that shares or pins memory
+  // may be given it.
+  static absl::StatusOr<std::unique_ptr<GuestMemory>> CopyOnWrite(UniqueFd file,
+                                                                  std::span<const Range> ranges,
+                                                                  std::span<const int> nodes = {});
   ~GuestMemory();
   GuestMemory(const GuestMemory&) = delete;
   GuestMemory& operator=(const GuestMemory&) = delete;
 
   std::span<const MemoryRegion> regions() const { return regions_; }
+  // Whether a change is seen through the regions' descriptor.
+  bool is_shared() const { return is_shared_; }
 
   // Whoever shows the guest something, and whoever looks at what the guest has written after it,
   // say so: the guest uses the same memory with devices on several threads, one after the other,
@@ -88,9 +97,11 @@ class GuestMemory {
   }
 
  private:
-  explicit GuestMemory(UniqueFd fd) : fd_(std::move(fd)) {}
+  GuestMemory(UniqueFd fd, bool is_shared) : fd_(std::move(fd)), is_shared_(is_shared) {}
+  absl::Status Map(std::span<const Range> ranges, std::span<const int> nodes);
 
   const UniqueFd fd_;
+  const bool is_shared_;
   std::vector<MemoryRegion> regions_;
 };
 

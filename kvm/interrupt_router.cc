@@ -83,6 +83,7 @@ void InterruptRouter::Vector::Unmask(uint64_t address, uint32_t data) {
     return router_.LogFailure(status);
   }
   assigned_ = true;
+  router_.SetEvent(gsi_, &event());
   event().Clear();
 }
 
@@ -96,6 +97,7 @@ void InterruptRouter::Vector::Mask() {
     return router_.LogFailure(status);
   }
   assigned_ = false;
+  router_.SetEvent(gsi_, nullptr);
 }
 
 absl::StatusOr<std::unique_ptr<MsiVector>> InterruptRouter::NewMsiVector() {
@@ -118,6 +120,22 @@ std::optional<uint32_t> InterruptRouter::TakeGsi() {
   }
   routes_[index].used = true;
   return kFirstMsiGsi + index;
+}
+
+void InterruptRouter::SetEvent(uint32_t gsi, const EventFd* event) {
+  const MutexLock lock(mutex_);
+  routes_[gsi - kFirstMsiGsi].event = event;
+}
+
+absl::Status InterruptRouter::Settle() {
+  const MutexLock lock(mutex_);
+  for (uint32_t i = 0; i < routes_.size(); ++i) {
+    const EventFd* const event = routes_[i].event;
+    if (event == nullptr) continue;
+    RINGSIDE_RETURN_IF_ERROR(vm_.DeassignIrqFd(*event, kFirstMsiGsi + i));
+    RINGSIDE_RETURN_IF_ERROR(vm_.AssignIrqFd(*event, kFirstMsiGsi + i));
+  }
+  return absl::OkStatus();
 }
 
 void InterruptRouter::ReturnGsi(uint32_t gsi) {

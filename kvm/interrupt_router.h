@@ -33,6 +33,9 @@ class InterruptRouter final : public PciPlatform {
   absl::Status AddDoorbell(uint64_t address, const EventFd& kick) override;
   void RemoveDoorbell(uint64_t address, const EventFd& kick) override;
 
+  // While nobody signals a vector: waits until none of their interrupts is on its way any more.
+  absl::Status Settle();
+
   // How often the table was handed to KVM.
   uint64_t table_updates() const;
 
@@ -45,12 +48,14 @@ class InterruptRouter final : public PciPlatform {
   };
   struct Route {
     bool used = false;                  // a vector has this GSI
+    const EventFd* event = nullptr;     // that KVM listens to; null: masked
     std::optional<MsiMessage> message;  // as KVM has it
   };
 
   // None if KVM's table is full.
   std::optional<uint32_t> TakeGsi() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ReturnGsi(uint32_t gsi);
+  void SetEvent(uint32_t gsi, const EventFd* event);
   // Makes the GSI mean this message. On an error it means what it did.
   absl::Status SetRoute(uint32_t gsi, const MsiMessage& message);
   absl::Status UpdateTable() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -110,6 +110,17 @@ absl::StatusOr<std::vector<kvm_cpuid_entry2>> Kvm::SupportedCpuid() const {
   return std::vector(table.entries(), table.entries() + table.header()->nent);
 }
 
+absl::StatusOr<std::vector<uint32_t>> Kvm::MsrsToSave() const {
+  kvm_msr_list list = {};  // E2BIG tells how many there are
+  if (ioctl(fd_.get(), KVM_GET_MSR_INDEX_LIST, &list) == 0) return std::vector<uint32_t>();
+  if (errno != E2BIG) return ErrnoError(errno, "KVM_GET_MSR_INDEX_LIST failed");
+  WithEntries<kvm_msr_list, uint32_t> table(list.nmsrs);
+  table.header()->nmsrs = list.nmsrs;
+  RINGSIDE_RETURN_IF_ERROR(
+      Ioctl(fd_, KVM_GET_MSR_INDEX_LIST, "KVM_GET_MSR_INDEX_LIST", table.header()));
+  return std::vector(table.entries(), table.entries() + table.header()->nmsrs);
+}
+
 absl::StatusOr<KvmVm> Kvm::CreateVm() const {
   for (const RequiredCapability& capability : kRequired) {
     if (Extension(capability.number) == 0) {
@@ -254,6 +265,26 @@ absl::StatusOr<int> KvmVcpu::SetMsrs(std::span<const kvm_msr_entry> entries) {
   const int taken = ioctl(fd_.get(), KVM_SET_MSRS, table.header());
   if (taken < 0) return ErrnoError(errno, "KVM_SET_MSRS failed");
   return taken;
+}
+
+absl::StatusOr<int> KvmVcpu::GetMsrs(std::span<kvm_msr_entry> entries) {
+  WithEntries<kvm_msrs, kvm_msr_entry> table(entries.size());
+  table.header()->nmsrs = static_cast<uint32_t>(entries.size());
+  std::ranges::copy(entries, table.entries());
+  const int taken = ioctl(fd_.get(), KVM_GET_MSRS, table.header());
+  if (taken < 0) return ErrnoError(errno, "KVM_GET_MSRS failed");
+  std::copy_n(table.entries(), taken, entries.begin());
+  return taken;
+}
+
+absl::Status KvmVcpu::SetTscKhz(uint32_t khz) {
+  const int64_t has = ioctl(fd_.get(), KVM_GET_TSC_KHZ, 0);
+  if (has > 0 && std::abs(has - int64_t{khz}) <= has / 4000) return absl::OkStatus();
+  if (ioctl(fd_.get(), KVM_SET_TSC_KHZ, uint64_t{khz}) == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "the saved vCPU's TSC has %d kHz, this host's %d, and its processor cannot scale that: "
+      "restore on a host of the same frequency",
+      khz, has));
 }
 
 absl::Status KvmVcpu::AllowOnly(int signal) {

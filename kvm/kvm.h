@@ -32,6 +32,8 @@ class Kvm {
   int Extension(int capability) const;
   int max_vcpus() const;
   absl::StatusOr<std::vector<kvm_cpuid_entry2>> SupportedCpuid() const;
+  // Those MSRs that a vCPU's state has.
+  absl::StatusOr<std::vector<uint32_t>> MsrsToSave() const;
   absl::StatusOr<KvmVm> CreateVm() const;
 
  private:
@@ -66,6 +68,8 @@ class KvmVm {
   // A guest's write of any size and value at `address` signals `event` and goes no further.
   absl::Status AddIoEventFd(uint64_t address, const EventFd& event);
   absl::Status RemoveIoEventFd(uint64_t address, const EventFd& event);
+  // For kvm/vm_state.h.
+  int fd() const { return fd_.get(); }
   // `id` is the APIC id. The VM may go before its vCPUs: KVM counts references.
   absl::StatusOr<KvmVcpu> CreateVcpu(uint32_t id);
 
@@ -88,6 +92,13 @@ class KvmVcpu {
   absl::Status SetRegisters(const kvm_regs& registers);
   // Returns how many were taken: KVM stops at the first it refuses.
   absl::StatusOr<int> SetMsrs(std::span<const kvm_msr_entry> entries);
+  // Of those whose indices are given; the same.
+  absl::StatusOr<int> GetMsrs(std::span<kvm_msr_entry> entries);
+  // How fast its TSC is. Nothing is done if it is that already, within 250 ppm, as hosts of one
+  // kind differ by less. FailedPrecondition: it differs, and this processor cannot scale it.
+  absl::Status SetTscKhz(uint32_t khz);
+  // For kvm/vcpu_state.h.
+  int fd() const { return fd_.get(); }
   // The only signal that ends Run early; it stays blocked outside.
   absl::Status AllowOnly(int signal);
 

@@ -18,5 +18,6 @@
 static_assert(sizeof(kvm_cpuid2) == 8);
 static_assert(sizeof(kvm_msrs) == 8);
 static_assert(sizeof(kvm_irq_routing) == 8);
+static_assert(sizeof(kvm_msr_list) == 4);
 static_assert(sizeof(kvm_signal_mask) == 4);
 static_assert(sizeof(kvm_stats_desc) == 16);

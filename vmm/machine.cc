@@ -57,6 +57,11 @@ bool Machine::paused() const {
   return internals_->pauser_->paused();
 }
 
+absl::Status Machine::Save(const std::string& directory,
+                           const std::function<void(uint64_t, uint64_t)>& progress) {
+  return internals_->Save(directory, progress ? progress : [](uint64_t, uint64_t) {});
+}
+
 absl::Status Machine::MoveQueue(const std::string& device, uint16_t queue,
                                 const std::string& io_thread, absl::Duration patience) {
   return internals_->queues_->Move(device, queue, io_thread, patience);

@@ -28,6 +28,7 @@
 #include "kvm/memory_layout.h"
 #include "kvm/memory_slots.h"
 #include "kvm/vcpu.h"
+#include "kvm/vcpu_state.h"
 #include "poll/io_thread.h"
 #include "poll/io_thread_statistics.h"
 #include "poll/io_threads.h"
@@ -41,10 +42,11 @@
 #include "vmm/disks.h"
 #include "vmm/event_queue.h"
 #include "vmm/guest_devices.h"
+#include "vmm/machine_state.h"
 #include "vmm/networks.h"
-#include "vmm/vsock.h"
 #include "vmm/pauser.h"
 #include "vmm/power_button.h"
+#include "vmm/vsock.h"
 
 namespace ringside {
 
@@ -100,6 +102,9 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // guest memory fit a state of the same pause only.
   absl::Status RestoreDevices(const DevicesState& state,
                               absl::Duration patience = absl::InfiniteDuration());
+  // Of a paused machine: writes all of it into a directory, which is made if it is not there. As
+  // SaveDevices; whoever resumes it waits for this.
+  absl::Status Save(const std::string& directory, const MemoryProgress& progress);
 
  private:
   friend class Machine;
@@ -113,9 +118,24 @@ class RINGSIDE_HIDDEN Machine::Internals {
   Internals(const MachineConfig& config, const MachineHooks& hooks, Signals signals);
 
   // machine_build.cc
-  absl::Status Build();
-  absl::Status AddVcpus(const Kvm& kvm, bool tsc_deadline);
+  static absl::StatusOr<std::unique_ptr<Internals>> Boot(const MachineConfig& config,
+                                                         const MachineHooks& hooks,
+                                                         Signals signals);
+  static absl::StatusOr<std::unique_ptr<Internals>> Restore(const MachineConfig& config,
+                                                            const MachineHooks& hooks,
+                                                            Signals signals);
+  // `snapshot`: what its memory comes from; null: it is new.
+  absl::Status Build(const Snapshot* snapshot);
+  // A saved vCPU brings its own: null.
+  using CpuidOf = std::function<std::vector<kvm_cpuid_entry2>(uint32_t id)>;
+  absl::Status AddVcpus(const Kvm& kvm, const CpuidOf& cpuid_of);
   absl::Status LoadGuest(const BootFile& kernel, const BootFile* initrd);
+
+  // machine_save.cc
+  absl::Status SaveState(MachineState& state);
+  absl::Status SettleInterrupts();
+  // Into one that is built and has not started: instead of LoadGuest.
+  absl::Status Load(const MachineState& state);
 
   // machine_devices.cc
   absl::Status AddDevices();
@@ -143,6 +163,9 @@ class RINGSIDE_HIDDEN Machine::Internals {
 
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
+  bool has_pit_ = false;
+  VcpuStateShape vcpu_shape_;
+  std::vector<std::vector<kvm_cpuid_entry2>> cpuids_;  // by vCPU, as they were given
   std::unique_ptr<EventQueue> events_;  // these two outlive the thread on which they tell
   std::unique_ptr<Pauser> pauser_;
   std::unique_ptr<IoThread> io_thread_;
@@ -160,7 +183,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::unique_ptr<DeviceQueues> queues_;
   std::unique_ptr<Disks> disks_;
   std::unique_ptr<Networks> networks_;
-  std::unique_ptr<Vsock> vsock_;  // null: it has none
+  std::unique_ptr<Vsock> vsock_;             // null: it has none
   std::unique_ptr<AgentWatch> agent_watch_;  // null: nobody wants to know; until Wait
   AssignedDevices assigned_;
   // For whoever holds the machine (Pauser::Hold), and where it does not run.

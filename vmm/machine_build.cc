@@ -72,11 +72,25 @@ bool NeedsPit(Pit pit, bool tsc_deadline) {
   return pit == Pit::kOn || (pit == Pit::kAuto && !tsc_deadline);
 }
 
-absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(uint64_t bytes,
-                                                          std::span<const int> nodes) {
+// `saved`: what it is a copy of; null: it is new.
+absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& config,
+                                                          const UniqueFd* saved) {
+  const uint64_t bytes = config.memory;
   std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
   if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
-  return GuestMemory::Create(ranges, nodes);
+  if (saved == nullptr) return GuestMemory::Create(ranges, config.memory_nodes);
+  UniqueFd copy(fcntl(saved->get(), F_DUPFD_CLOEXEC, 0));
+  if (!copy.valid()) return ErrnoError(errno, "cannot duplicate the memory's descriptor");
+  return GuestMemory::CopyOnWrite(std::move(copy), ranges, config.memory_nodes);
+}
+
+// With what the snapshot decides.
+MachineConfig AsSaved(const MachineConfig& config, const MachineState& state) {
+  MachineConfig saved = config;
+  saved.cpus = static_cast<uint32_t>(state.vcpus.size());
+  saved.memory = state.memory.size;
+  saved.pit = state.vm.pit.has_value() ? Pit::kOn : Pit::kOff;
+  return saved;
 }
 
 }  // namespace
@@ -87,19 +101,44 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Internals::Create(const Machin
   RINGSIDE_ASSIGN_OR_RETURN(EventFd end_event, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd serial_interrupt, EventFd::Create());
   RINGSIDE_ASSIGN_OR_RETURN(EventFd power_interrupt, EventFd::Create());
+  Signals signals = {std::move(end_event), std::move(serial_interrupt), std::move(power_interrupt)};
+  RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Internals> machine,
+                            config.restore.empty() ? Boot(config, hooks, std::move(signals))
+                                                   : Restore(config, hooks, std::move(signals)));
+  machine->events_->Begin();
+  return std::unique_ptr<Machine>(new Machine(std::move(machine)));
+}
+
+absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Boot(
+    const MachineConfig& config, const MachineHooks& hooks, Signals signals) {
   // Files first: a wrong path should not cost the making and unmaking of a virtual machine.
   RINGSIDE_ASSIGN_OR_RETURN(const BootFile kernel, BootFile::Open("kernel", config.kernel));
   std::optional<BootFile> initrd;
   if (!config.initrd.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(initrd, BootFile::Open("initrd", config.initrd));
   }
-  std::unique_ptr<Internals> machine(new Internals(
-      config, hooks,
-      {std::move(end_event), std::move(serial_interrupt), std::move(power_interrupt)}));
-  RINGSIDE_RETURN_IF_ERROR(machine->Build());
+  std::unique_ptr<Internals> machine(new Internals(config, hooks, std::move(signals)));
+  RINGSIDE_RETURN_IF_ERROR(machine->Build(nullptr));
   RINGSIDE_RETURN_IF_ERROR(machine->LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr));
-  machine->events_->Begin();
-  return std::unique_ptr<Machine>(new Machine(std::move(machine)));
+  return machine;
+}
+
+absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
+    const MachineConfig& config, const MachineHooks& hooks, Signals signals) {
+  RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenSnapshot(config.restore));
+  const MachineConfig as_saved = AsSaved(config, snapshot.state);
+  if (const absl::Status status = CheckOptions(as_saved); !status.ok()) {
+    return Of(absl::StrFormat("the snapshot in '%s'", config.restore), status);
+  }
+  if (!config.assigned.empty()) {
+    return absl::FailedPreconditionError(
+        "a device that is passed through reaches memory by DMA, and that of a restored machine is "
+        "copied when it is written: give the machine none");
+  }
+  std::unique_ptr<Internals> machine(new Internals(as_saved, hooks, std::move(signals)));
+  RINGSIDE_RETURN_IF_ERROR(machine->Build(&snapshot));
+  RINGSIDE_RETURN_IF_ERROR(machine->Load(snapshot.state));
+  return machine;
 }
 
 Machine::Internals::Internals(const MachineConfig& config, const MachineHooks& hooks,
@@ -117,7 +156,7 @@ Machine::Internals::Internals(const MachineConfig& config, const MachineHooks& h
       }),
       assigned_(log_) {}
 
-absl::Status Machine::Internals::Build() {
+absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
   RINGSIDE_RETURN_IF_ERROR(CheckAffinity(config_));
   RINGSIDE_RETURN_IF_ERROR(AssignedDevices::Check(config_.assigned, config_.disks));
   RINGSIDE_RETURN_IF_ERROR(assigned_.Open(config_.assigned, hooks_.open_assigned));
@@ -145,23 +184,29 @@ absl::Status Machine::Internals::Build() {
   RINGSIDE_RETURN_IF_ERROR(CheckHostVcpus(config_.cpus, kvm));
   RINGSIDE_RETURN_IF_ERROR(CheckHostMemory(config_.memory));
   RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
-  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_.memory, config_.memory_nodes));
+  RINGSIDE_ASSIGN_OR_RETURN(
+      memory_, CreateMemory(config_, snapshot != nullptr ? &snapshot->memory : nullptr));
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
   if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));
   RINGSIDE_RETURN_IF_ERROR(vm_->SetIntelPages(kKvmTss, kKvmIdentityMap));
   RINGSIDE_RETURN_IF_ERROR(vm_->CreateIrqchip());
   const bool tsc_deadline = kvm.Extension(KVM_CAP_TSC_DEADLINE_TIMER) > 0;
-  if (NeedsPit(config_.pit, tsc_deadline)) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
+  has_pit_ = NeedsPit(config_.pit, tsc_deadline);
+  if (has_pit_) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
-  return AddVcpus(kvm, tsc_deadline);
+  if (snapshot != nullptr) return AddVcpus(kvm, nullptr);
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
+  return AddVcpus(kvm,
+                  [&](uint32_t id) { return MakeCpuid(cpuid, id, config_.cpus, tsc_deadline); });
 }
 
-absl::Status Machine::Internals::AddVcpus(const Kvm& kvm, bool tsc_deadline) {
-  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
+absl::Status Machine::Internals::AddVcpus(const Kvm& kvm, const CpuidOf& cpuid_of) {
+  RINGSIDE_ASSIGN_OR_RETURN(vcpu_shape_, VcpuStateShape::Of(kvm));
   for (uint32_t id = 0; id < config_.cpus; ++id) {
     RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm_->CreateVcpu(id));
-    RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(MakeCpuid(cpuid, id, config_.cpus, tsc_deadline)));
+    cpuids_.push_back(cpuid_of ? cpuid_of(id) : std::vector<kvm_cpuid_entry2>());
+    if (cpuid_of) RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(cpuids_.back()));
     std::vector<int> host_cpus;
     if (id < config_.vcpu_cpus.size()) host_cpus = config_.vcpu_cpus[id];
     vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), std::move(host_cpus),

@@ -33,6 +33,15 @@ struct OptionChoices<Pit> {
   }
 };
 
+template <>
+struct OptionChoices<RestoreClock> {
+  static constexpr std::array kAll = {RestoreClock::kStood, RestoreClock::kRan};
+  static const char* Name(RestoreClock clock) {
+    constexpr std::array kNames = {"stood", "ran"};
+    return kNames[static_cast<size_t>(clock)];
+  }
+};
+
 namespace {
 
 constexpr char kStdio[] = "stdio";
@@ -203,8 +212,18 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
       {{{.name = "kernel",
          .type = Plain(OptionKind::kPath),
          .doc = "the kernel: a bzImage, an ELF vmlinux, or any ELF file with a PVH note",
-         .is_required = true},
+         .unset = "none, with restore"},
         [](auto& machine) -> auto& { return machine.kernel; }},
+       {{.name = "restore",
+         .type = Plain(OptionKind::kPath),
+         .doc = "instead of booting a kernel go on from the snapshot in this directory, with its "
+                "CPUs and memory; devices are as they are given here",
+         .unset = "none"},
+        [](auto& machine) -> auto& { return machine.restore; }},
+       {{.name = "restore-clock",
+         .type = Plain(OptionKind::kChoice),
+         .doc = "what the guest's clocks did while it was saved: nothing, or went on"},
+        [](auto& machine) -> auto& { return machine.restore_clock; }},
        {{.name = "initrd",
          .type = Plain(OptionKind::kPath),
          .doc = "the initial RAM disk",

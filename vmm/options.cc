@@ -150,6 +150,10 @@ absl::StatusOr<Json> PrintOptions(const MachineOptions& options) {
 
 absl::Status CheckOptions(const MachineConfig& config) {
   RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, config));
+  if (!config.kernel.empty() && !config.restore.empty()) {
+    return BadInput("there are a kernel, '%s', and a snapshot to restore, '%s': give one of them",
+                    config.kernel, config.restore);
+  }
   for (size_t i = 0; i < config.disks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckDisk(Item("disks", i), config.disks[i]));
   }

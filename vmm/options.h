@@ -49,6 +49,11 @@ absl::Status ReadOptions(const Json& json, MachineOptions& options);
 // InvalidArgument: text that is not UTF-8 has no place in JSON.
 absl::StatusOr<Json> PrintOptions(const MachineOptions& options);
 
+// Whether it says what to run: a kernel, or a snapshot.
+inline bool HasBeginning(const MachineConfig& config) {
+  return !config.kernel.empty() || !config.restore.empty();
+}
+
 // All ranges of all options, and that no two devices have the same id.
 absl::Status CheckOptions(const MachineConfig& config);
 absl::Status CheckOptions(const MachineOptions& options);

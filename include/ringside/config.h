@@ -329,7 +329,8 @@ struct VsockConfig {
   std::string io_thread = {};  // by name, who serves its queues; empty: the first
   uint32_t max_connections = 1024;
   // Whether MachineConfig::events are told when the guest's agent answers, and when no longer. That
-  // takes one connection, and until the agent answers for the first time up to one attempt a second.
+  // takes one connection, and until the agent answers for the first time up to one attempt a
+  // second.
   bool watch_agent = false;
   bool trace_latency = false;  // for Machine::Latencies
 };
@@ -385,7 +386,19 @@ enum class Pit {
   kOff,
 };
 
+// What the guest's clocks did while it was saved.
+enum class RestoreClock {
+  kStood,  // nothing: it goes on at the moment it was saved, and its time of day is late
+  kRan,    // went on
+};
+
 struct MachineConfig {
+  // The directory of a snapshot (Machine::Save): the machine goes on from there, and boots nothing.
+  // It has the snapshot's vCPUs and memory; all else is as this configuration says, and has to be
+  // such that the guest finds the devices it had, whatever is behind them. The snapshot's files
+  // stay as they are for as long as the machine lives. Empty: it boots.
+  std::string restore = {};
+  RestoreClock restore_clock = RestoreClock::kStood;
   std::string kernel = {};  // path of a bzImage or an ELF file
   std::string initrd = {};  // path; empty: none
   std::string command_line = "console=ttyS0 panic=-1";

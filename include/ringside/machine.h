@@ -89,6 +89,15 @@ class RINGSIDE_EXPORT Machine {
   void Resume();
   bool paused() const;
 
+  // Writes a paused machine into a directory, which is made if it is not there, and which has no
+  // snapshot yet: MachineConfig::restore goes on from there. The machine stays as it is, and what is
+  // on its disks is for the caller to keep. `progress` is told, on this thread, of how many bytes of
+  // memory so many are written. Resume does not wait for this, but holds when it is done.
+  // FailedPrecondition: it is not paused, a device of the host is passed through to it, or the
+  // directory cannot be used. On an error there is no snapshot.
+  absl::Status Save(const std::string& directory,
+                    const std::function<void(uint64_t done, uint64_t of)>& progress = {});
+
   // Has another I/O thread serve a queue of a device by its id ("disk0", DiskConfig::id, "rng",
   // DeviceConfig::id), in the middle of I/O, too; nothing is lost or done twice. Waits until the
   // parts that are under way are done, however long the storage takes, and for other moves of the

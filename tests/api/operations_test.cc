@@ -4,6 +4,7 @@
 #include <atomic>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <thread>
 
 #include "base/status.h"
 #include "tests/support/wait.h"
@@ -188,6 +189,19 @@ TEST_F(OperationsTest, ItsEndDropsWhatWaitsAndWaitsForWhatRuns) {
   release_.Notify();
   end.join();
   EXPECT_EQ(answers_->Wait(1).body, "\"released\"");
+}
+
+TEST_F(OperationsTest, WhatRunsIsAnsweredBeforeTheEndAndNothingBeginsAfterIt) {
+  const uint64_t runs = Begin(Held());
+  ASSERT_TRUE(SpinUntil([&] { return running_ == 1; }));
+  std::thread releases([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    release_.Notify();
+  });
+  operations_->Stop();
+  releases.join();
+  EXPECT_TRUE(answers_->Has(runs));
+  EXPECT_EQ(answers_->Wait(Begin([] { return Json(); })).body, "the machine has ended");
 }
 
 }  // namespace

@@ -106,6 +106,36 @@ class CtlTest(unittest.TestCase):
         self.assertEqual(self.server.wait(LIMIT), 0)
         self.assertFalse(os.path.exists(self.socket))
 
+    def test_saved_and_gone_on_with(self):
+        self.start()
+        place = os.path.join(self.directory.name, "snap")
+        self.refused(2, "/dev/null/snap", "save", "/dev/null/snap")
+        self.assertEqual(json.loads(self.done("machine"))["state"], "running")
+        self.done("save", place)
+        self.assertEqual(json.loads(self.done("machine"))["state"], "running")
+        self.refused(2, "no snapshot yet", "save", place)
+        self.done("pause")
+        self.done("save", place + "2", "--stop", "on")
+        self.assertEqual(self.server.wait(LIMIT), 0)
+        info = json.loads(run("snapshot", "info", place, "--json").stdout)
+        self.assertEqual((info["cpus"], info["memory"], info["devices"]), (1, 64 << 20, ["data", "rng"]))
+        self.assertEqual(run("snapshot", "verify", place + "2").returncode, 0)
+        with subprocess.Popen([RINGSIDE, "run", "--restore", place, "--disk",
+                               "type=null,size=64M,id=data", "--serial", "none", "--api-sock",
+                               self.socket], stderr=subprocess.PIPE) as machine:
+            while self.ctl("machine").returncode != 0 and machine.poll() is None:
+                time.sleep(0.01)
+            before = json.loads(self.done("disk", "data"))["queues"][0]["reads"]
+            while json.loads(self.done("disk", "data"))["queues"][0]["reads"] == before:
+                time.sleep(0.01)
+            self.done("stop")
+            self.assertEqual(machine.wait(LIMIT), 0, machine.stderr.read())
+        with open(os.path.join(place, "memory"), "r+b") as file:
+            file.write(b"x" * 8)
+        result = run("snapshot", "verify", place)
+        self.assertEqual((result.returncode, result.stdout), (2, ""))
+        self.assertIn("another content", result.stderr)
+
     def test_people_get_tables(self):
         self.start()
         self.assertRegex(on_terminal("ctl", self.socket, "machine"), "(?m)^state +running$")

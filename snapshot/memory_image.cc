@@ -1,0 +1,206 @@
+#include "snapshot/memory_image.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
+
+#include "base/crc32c.h"
+#include "base/status.h"
+
+namespace ringside {
+namespace {
+
+constexpr uint64_t kPage = 4096;
+constexpr uint64_t kPiece = 1 << 20;
+constexpr uint32_t kFormat = 1;
+constexpr std::array<char, 8> kMagic = {'R', 'S', 'M', 'E', 'M', 'O', 'R', 'Y'};
+
+struct Trailer {
+  std::array<char, 8> magic = kMagic;
+  uint32_t format = kFormat;
+  uint32_t regions = 0;
+  uint64_t size = 0;
+  SnapshotIdentity identity = {};
+  uint32_t crc = 0;
+  uint32_t zero = 0;
+};
+
+uint32_t CrcOf(const Trailer& trailer) {
+  return Crc32c(std::as_bytes(std::span(&trailer, 1)).first(offsetof(Trailer, crc)));
+}
+
+Trailer TrailerOf(const MemoryImage& image) {
+  Trailer trailer = {.regions = image.regions, .size = image.size, .identity = image.identity};
+  trailer.crc = CrcOf(trailer);
+  return trailer;
+}
+
+bool IsZero(std::span<const std::byte> bytes) {
+  return bytes.front() == std::byte{0} &&
+         std::memcmp(bytes.data(), bytes.data() + 1, bytes.size() - 1) == 0;
+}
+
+uint32_t AddPage(std::span<const std::byte> page, uint64_t number, uint32_t crc) {
+  return Crc32c(page, Crc32c(std::as_bytes(std::span(&number, 1)), crc));
+}
+
+absl::Status WriteAll(const UniqueFd& file, const std::string& path,
+                      std::span<const std::byte> bytes, uint64_t offset) {
+  while (!bytes.empty()) {
+    const ssize_t written =
+        pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      return ErrnoError(errno, absl::StrFormat("cannot write '%s'", path),
+                        "make room, or save elsewhere");
+    }
+    bytes = bytes.subspan(static_cast<size_t>(written));
+    offset += static_cast<uint64_t>(written);
+  }
+  return absl::OkStatus();
+}
+
+// Where the next data of a descriptor begins, from `offset` on: a hole is all zero. `end`: none.
+uint64_t NextData(int fd, uint64_t offset, uint64_t end) {
+  const off_t data = lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
+  if (data >= 0) return std::min(static_cast<uint64_t>(data), end);
+  return errno == ENXIO ? end : offset;  // ENXIO: nothing but a hole; else it cannot tell
+}
+
+// Which pages of a mapping that is copied on write have been changed: those that are anonymous.
+// Spec: Linux Documentation/admin-guide/mm/pagemap.rst.
+class ChangedPages {
+ public:
+  ChangedPages() : pagemap_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
+
+  // The first of them from `offset` to `end` of what is mapped at `host`; `end`: none.
+  uint64_t Next(const std::byte* host, uint64_t offset, uint64_t end) const {
+    std::array<uint64_t, 512> entries;
+    while (offset < end) {
+      const uint64_t first = (reinterpret_cast<uintptr_t>(host) + offset) / kPage;
+      const size_t count = std::min<size_t>(entries.size(), (end - offset) / kPage);
+      const ssize_t got = pread(pagemap_.get(), entries.data(), count * sizeof(uint64_t),
+                                static_cast<off_t>(first * sizeof(uint64_t)));
+      if (got <= 0) return offset;  // it cannot be told
+      const auto known = std::span(entries).first(static_cast<size_t>(got) / sizeof(uint64_t));
+      const auto changed = std::ranges::find_if(known, IsAnonymous);
+      offset += static_cast<uint64_t>(changed - known.begin()) * kPage;
+      if (changed != known.end()) return offset;
+    }
+    return end;
+  }
+
+ private:
+  static bool IsAnonymous(uint64_t entry) {
+    constexpr uint64_t kPresent = uint64_t{1} << 63, kSwapped = uint64_t{1} << 62;
+    constexpr uint64_t kOfFile = uint64_t{1} << 61;
+    return (entry & (kPresent | kSwapped)) != 0 && (entry & kOfFile) == 0;
+  }
+
+  const UniqueFd pagemap_;
+};
+
+// Of one piece: writes runs of pages that are not zero.
+absl::Status WritePiece(std::span<const std::byte> piece, uint64_t offset, const UniqueFd& file,
+                        const std::string& path, uint32_t& crc) {
+  for (uint64_t at = 0; at < piece.size();) {
+    uint64_t end = at;
+    for (; end < piece.size() && !IsZero(piece.subspan(end, kPage)); end += kPage) {
+      crc = AddPage(piece.subspan(end, kPage), (offset + end) / kPage, crc);
+    }
+    RINGSIDE_RETURN_IF_ERROR(WriteAll(file, path, piece.subspan(at, end - at), offset + at));
+    at = end + kPage;  // that one is zero, or beyond
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Damaged(const std::string& path, std::string_view what) {
+  return BadInput("the saved memory '%s' %s: restore from another copy of the snapshot", path,
+                  what);
+}
+
+}  // namespace
+
+absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regions, bool is_shared,
+                                             const UniqueFd& file, const std::string& path,
+                                             const MemoryProgress& progress) {
+  MemoryImage image = {.regions = static_cast<uint32_t>(regions.size())};
+  if (getrandom(image.identity.data(), image.identity.size(), 0) != 16) {
+    return ErrnoError(errno, "cannot get random bytes");
+  }
+  for (const MemoryRegion& region : regions) image.size += region.size;
+  const ChangedPages changed;
+  uint64_t base = 0;
+  for (const MemoryRegion& region : regions) {
+    for (uint64_t at = 0; at < region.size;) {
+      // Reading a page that nobody has touched would give it memory.
+      uint64_t data = NextData(region.fd, region.fd_offset + at, region.fd_offset + region.size) -
+                      region.fd_offset;
+      if (!is_shared) data = changed.Next(region.host, at, data);
+      at = data / kPage * kPage;
+      const uint64_t size = std::min(kPiece, region.size - at);
+      const std::span<const std::byte> piece(region.host + at, size);
+      RINGSIDE_RETURN_IF_ERROR(WritePiece(piece, base + at, file, path, image.crc));
+      at += size;
+      progress(base + at, image.size);
+    }
+    base += region.size;
+  }
+  const Trailer trailer = TrailerOf(image);
+  RINGSIDE_RETURN_IF_ERROR(WriteAll(file, path, std::as_bytes(std::span(&trailer, 1)), image.size));
+  if (ftruncate(file.get(), static_cast<off_t>(image.size + kPage)) != 0 ||
+      fdatasync(file.get()) != 0) {
+    return ErrnoError(errno, absl::StrFormat("cannot write '%s'", path));
+  }
+  return image;
+}
+
+absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
+                              const std::string& path) {
+  struct stat status;
+  if (fstat(file.get(), &status) != 0) return ErrnoError(errno, "cannot look at " + path);
+  if (static_cast<uint64_t>(status.st_size) != image.size + kPage) {
+    return Damaged(
+        path, absl::StrFormat("has %d bytes instead of %d", status.st_size, image.size + kPage));
+  }
+  Trailer trailer;
+  if (pread(file.get(), &trailer, sizeof trailer, static_cast<off_t>(image.size)) !=
+      static_cast<ssize_t>(sizeof trailer)) {
+    return ErrnoError(errno, "cannot read " + path);
+  }
+  const Trailer expected = TrailerOf(image);
+  if (trailer.magic != kMagic || trailer.crc != CrcOf(trailer)) {
+    return Damaged(path, "is not one, or is damaged");
+  }
+  if (std::memcmp(&trailer, &expected, sizeof trailer) == 0) return absl::OkStatus();
+  return Damaged(path, "belongs to another snapshot");
+}
+
+absl::Status VerifyMemoryImage(const MemoryImage& image, const UniqueFd& file,
+                               const std::string& path, const MemoryProgress& progress) {
+  RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(image, file, path));
+  std::vector<std::byte> piece(kPiece);
+  uint32_t crc = 0;
+  for (uint64_t at = 0; at < image.size;) {
+    at = NextData(file.get(), at, image.size) / kPage * kPage;
+    const uint64_t size = std::min(kPiece, image.size - at);
+    const ssize_t got = pread(file.get(), piece.data(), size, static_cast<off_t>(at));
+    if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", path));
+    if (static_cast<uint64_t>(got) != size) return Damaged(path, "ends before its end");
+    for (uint64_t page = 0; page < size; page += kPage) {
+      const auto bytes = std::span<const std::byte>(piece).subspan(page, kPage);
+      if (!IsZero(bytes)) crc = AddPage(bytes, (at + page) / kPage, crc);
+    }
+    at += size;
+    progress(at, image.size);
+  }
+  return crc == image.crc ? absl::OkStatus() : Damaged(path, "has another content than was saved");
+}
+
+}  // namespace ringside

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Runs inside the lab (busybox sh): a stock guest whose init is the agent is saved in the middle of its
+# work, ended as by a cut of the power, and goes on in another machine, again and again.
+#
+#   save_linux.sh RINGSIDE KERNEL INITRD CPUS ROUNDS
+set -u
+ringside=$1 kernel=$2 initrd=$3 cpus=$4 rounds=$5
+. "$(dirname "$0")/common.sh"
+api=$work/vm.sock vsock=$work/vm.vsock
+machine="--api-sock $api --serial file=$work/serial --vsock cid=3,path=$vsock --disk path=$work/disk"
+truncate -s 64M "$work/disk"
+
+agent() { timeout 60 "$ringside" exec --vsock "$vsock" -- "$@"; }
+ctl() { "$ringside" ctl "$api" "$@" 2>>"$work/errors" || fail "ctl $*: $(tail -n 1 "$work/errors")"; }
+await_agent() {
+    for _ in $(seq 100); do agent true 2>/dev/null && return; sleep 0.2; done
+    fail "the agent does not answer"
+}
+
+"$ringside" run --kernel "$kernel" --initrd "$initrd" --cpus "$cpus" --memory 512M $machine \
+    --cmdline "console=ttyS0 quiet panic=-1 rdinit=/sbin/agent-init" 2>>"$work/errors" &
+pid=$!
+await_agent
+# A clock that is watched, and a disk at work.
+agent sh -c 'setsid sh -c "while :; do i=\$((\${i:-0} + 1)); echo \$i >/tmp/ticks; sleep 0.05; done" >/dev/null 2>&1 &'
+agent sh -c 'setsid sh -c "while :; do head -c 8388608 /dev/urandom >/dev/vda; sync; echo x >>/tmp/written; done" >/dev/null 2>&1 &'
+for round in $(seq "$rounds"); do
+    rm -rf "$work/snap"
+    ctl save "$work/snap" --stop on
+    wait $pid || fail "round $round: exit code $?"
+    "$ringside" snapshot verify "$work/snap" >/dev/null || fail "round $round: it is not whole"
+    [ $((round % 2)) = 0 ] && clock=ran || clock=stood
+    "$ringside" run --restore "$work/snap" --restore-clock $clock $machine 2>>"$work/errors" &
+    pid=$!
+    await_agent
+    before=$(agent cat /tmp/ticks)
+    sleep 1
+    after=$(agent cat /tmp/ticks)
+    [ "${after:-0}" -gt "${before:-0}" ] || fail "round $round: its clock stands at '$before'"
+    [ $failures = 0 ] || break
+done
+written=$(agent sh -c 'wc -l </tmp/written')
+[ "${written:-0}" -gt 0 ] || fail "the disk was written '$written' times"
+echo "$rounds rounds, $after ticks, the disk written $written times"
+ctl shut-down --limit 1m
+wait $pid || fail "exit code $? at the end"
+warnings=$(warnings_in <"$work/serial")
+[ -z "$warnings" ] || fail "the guest's kernel warns: $warnings"
+[ $failures = 0 ] || { cat "$work/errors"; tail -n 40 "$work/serial"; exit 1; }

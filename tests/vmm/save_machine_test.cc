@@ -1,0 +1,222 @@
+// Machines that are saved while their guests are at work, end, and go on from what was saved.
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "tests/support/directories.h"
+#include "tests/support/races.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/vmm/pausing_machine.h"
+#include "vmm/machine_state.h"
+
+namespace ringside {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::CheckedLoad;
+using ::testing::HasSubstr;
+
+class Saved : public testing::PausingMachine {
+ protected:
+  // Each has its own place.
+  std::string Place(int number) const { return directory_.path() / std::to_string(number); }
+  // Saves it, and ends it as a cut of the power would.
+  static void SaveAndEnd(std::unique_ptr<Machine> machine, const std::string& place) {
+    ASSERT_TRUE(machine->Pause().ok());
+    ASSERT_EQ(machine->Save(place), absl::OkStatus());
+  }
+  static void GoOnFrom(const std::string& place, MachineConfig& config) {
+    config.kernel.clear();
+    config.restore = place;
+  }
+  static std::string Read(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  static void Write(const std::string& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+  }
+
+  const testing::TempDirectory directory_;
+};
+
+class SavedUnderLoad : public Saved, public ::testing::WithParamInterface<CheckedLoad> {
+ protected:
+  // A vCPU a queue.
+  MachineConfig Load(const std::string& runtime) const {
+    const auto& [engine, wait, cpus] = GetParam();
+    MachineConfig config = Config("rw=randrw verify=1 size=1M qd=1,16 runtime=" + runtime +
+                                      " wait=" + wait + " queues=" + std::to_string(cpus),
+                                  engine);
+    config.cpus = static_cast<uint32_t>(cpus);
+    config.disks[0].queues = static_cast<uint16_t>(cpus);
+    return config;
+  }
+};
+
+// Each but the first is saved out of memory that it has from the one before.
+TEST_P(SavedUnderLoad, TheGuestGoesOnInOneMachineAfterTheOther) {
+  MachineConfig config = Load("300ms");
+  std::mt19937 random(1);
+  int saved = 0;
+  for (auto machine = Begin(config);; machine = Begin(config)) {
+    testing::Delay(static_cast<int>(random() % 100'000));
+    if (saved == 10 || !machine->Pause().ok()) {
+      EndWell(*machine);
+      break;
+    }
+    GoOnFrom(Place(saved++), config);
+    SaveAndEnd(std::move(machine), config.restore);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(saved, 3);
+}
+
+INSTANTIATE_TEST_SUITE_P(, SavedUnderLoad,
+                         ::testing::Values(CheckedLoad{Engine::kIoUring, "poll", 1},
+                                           CheckedLoad{Engine::kIoUring, "irq", 2},
+                                           CheckedLoad{Engine::kThreads, "irq", 1}),
+                         [](const auto& info) { return NameOf(info.param); });
+
+using SaveMachineTest = Saved;
+
+// Both go on from the same moment, over memory that each changes for itself.
+TEST_F(SaveMachineTest, TwoGoOnAtOnce) {
+  MachineConfig config = Config("rw=randread qd=8 size=1M runtime=200ms wait=irq");
+  config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+  auto machine = Begin(config);
+  ExpectProgress(*machine);
+  SaveAndEnd(std::move(machine), Place(1));
+  GoOnFrom(Place(1), config);
+  TestConsole other_console;
+  MachineConfig other_config = config;
+  other_config.console = other_console.config();
+  const auto one = Begin(config);
+  const auto other = Begin(other_config);
+  EXPECT_EQ(one->Wait().kind, EndKind::kPowerOff);
+  EXPECT_EQ(other->Wait().kind, EndKind::kPowerOff);
+  for (const TestConsole* console : {&console_, &other_console}) {
+    EXPECT_THAT(console->Output(), HasSubstr("\"errors\":0"));
+  }
+  EXPECT_EQ(Make(config)->Pause(absl::ZeroDuration()).code(), absl::StatusCode::kDeadlineExceeded)
+      << "a third one, which has not started";
+}
+
+class SavedFileTest : public Saved {
+ protected:
+  void SetUp() override {
+    Saved::SetUp();
+    if (IsSkipped()) return;
+    config_ = Config("rw=randread runtime=60s");
+    config_.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+    auto machine = Begin(config_);
+    ExpectProgress(*machine);
+    SaveAndEnd(std::move(machine), Place(1));
+    GoOnFrom(Place(1), config_);
+    state_ = Read(Place(1) + "/state");
+  }
+  absl::Status Restore() const { return Machine::Create(config_).status(); }
+  static absl::Status Decode(std::string_view bytes) {
+    return DecodeMachine(std::span(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()))
+        .status();
+  }
+
+  MachineConfig config_;
+  std::string state_;
+};
+
+TEST_F(SavedFileTest, EveryChangedBitIsFound) {
+  ASSERT_EQ(Decode(state_), absl::OkStatus());
+  // Those of headers, one of each byte elsewhere: they are all under the same checksums.
+  for (size_t at = 0; at < state_.size(); ++at) {
+    for (int bit = 0; bit < (at < 256 ? 8 : 1); ++bit) {
+      const auto mask = static_cast<char>(1 << (at < 256 ? bit : static_cast<int>(at % 8)));
+      state_[at] = static_cast<char>(state_[at] ^ mask);
+      ASSERT_FALSE(Decode(state_).ok()) << "byte " << at << ", bit " << bit;
+      state_[at] = static_cast<char>(state_[at] ^ mask);
+    }
+  }
+}
+
+TEST_F(SavedFileTest, EveryTruncationAndAddendumIsFound) {
+  for (size_t size = 0; size < state_.size(); ++size) {
+    ASSERT_FALSE(Decode(state_.substr(0, size)).ok()) << size;
+  }
+  EXPECT_FALSE(Decode(state_ + '\0').ok());
+  EXPECT_FALSE(Decode(state_ + state_).ok());
+}
+
+TEST_F(SavedFileTest, WhatIsWrongIsRefusedByName) {
+  Write(Place(1) + "/state", state_.substr(0, 100));
+  EXPECT_THAT(Restore().message(), HasSubstr("/state': the state is damaged"));
+  Write(Place(1) + "/state", state_);
+  ASSERT_EQ(Restore(), absl::OkStatus());
+
+  const std::string memory = Place(1) + "/memory";
+  const auto size = fs::file_size(memory);
+  fs::resize_file(memory, size - 1);
+  EXPECT_THAT(Restore().message(), HasSubstr("has 67112959 bytes instead of 67112960"));
+  fs::resize_file(memory, size - 4096);
+  fs::resize_file(memory, size);
+  EXPECT_THAT(Restore().message(), HasSubstr("is not one, or is damaged"));
+  fs::remove(memory);
+  EXPECT_EQ(Restore().code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(SavedFileTest, OtherMemoryIsNoneOfThisState) {
+  auto machine = Begin(config_);
+  SaveAndEnd(std::move(machine), Place(2));
+  fs::rename(Place(2) + "/memory", Place(1) + "/memory");
+  EXPECT_THAT(Restore().message(), HasSubstr("belongs to another snapshot"));
+}
+
+TEST_F(SavedFileTest, WhatAMemoryHoldsIsVerifiedWhenThatIsAsked) {
+  const auto verify = [&] {
+    const absl::StatusOr<Snapshot> snapshot = OpenSnapshot(Place(1));
+    if (!snapshot.ok()) return snapshot.status();
+    return VerifyMemoryImage(snapshot->state.memory, snapshot->memory, "memory",
+                             [](uint64_t, uint64_t) {});
+  };
+  ASSERT_EQ(verify(), absl::OkStatus());
+  std::fstream file(MemoryPath(Place(1)), std::ios::binary | std::ios::in | std::ios::out);
+  for (const std::streamoff at : {std::streamoff{0x100000}, std::streamoff{60 * kMiB}}) {
+    char byte = 0;
+    file.seekg(at).read(&byte, 1);
+    file.seekp(at).put(static_cast<char>(byte + 1)).flush();
+    EXPECT_THAT(verify().message(), HasSubstr("another content")) << at;
+    file.seekp(at).put(byte).flush();
+  }
+  EXPECT_EQ(verify(), absl::OkStatus());
+}
+
+TEST_F(SavedFileTest, AnotherMachineIsRefused) {
+  config_.disks.push_back({.backend = NullConfig{.size = 16 * kMiB}});
+  EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));
+  config_.disks.clear();
+  EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));
+}
+
+TEST_F(SavedFileTest, ItIsSavedWhileItIsPausedAndWhereThereIsNoneYet) {
+  auto machine = Begin(config_);
+  EXPECT_EQ(machine->Save(Place(2)).code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(machine->Pause().ok());
+  EXPECT_THAT(machine->Save(Place(1)).message(), HasSubstr("that has no snapshot yet"));
+  EXPECT_EQ(Read(Place(1) + "/state"), state_);
+  EXPECT_EQ(machine->Save("/dev/null/none").code(), absl::StatusCode::kFailedPrecondition);
+  uint64_t told = 0;
+  EXPECT_EQ(machine->Save(Place(3),
+                          [&](uint64_t done, uint64_t of) {
+                            EXPECT_LE(told, done);
+                            EXPECT_LE(done, of);
+                            told = done;
+                          }),
+            absl::OkStatus());
+  EXPECT_GT(told, kMiB);
+  machine->Resume();
+  ExpectProgress(*machine);
+}
+
+}  // namespace
+}  // namespace ringside

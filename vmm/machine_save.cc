@@ -1,0 +1,120 @@
+// Saves a paused machine, and makes one that goes on from there.
+//
+// What is saved comes in the order in which one part may still change the next: devices, whose last
+// answers raise interrupts, then vCPUs with their interrupt controllers, then what the machine has
+// of both beside them. A restore goes the other way, so that no interrupt of a device is lost under
+// a controller's state.
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "base/status.h"
+#include "vmm/machine.h"
+#include "vmm/machine_state.h"
+
+namespace ringside {
+namespace {
+
+constexpr mode_t kOwnerOnly = 0600;  // a guest's memory is as secret as what it holds
+
+absl::StatusOr<UniqueFd> CreateFile(const std::string& path) {
+  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kOwnerOnly));
+  if (fd.valid()) return fd;
+  return absl::FailedPreconditionError(
+      ErrnoError(errno, absl::StrFormat("cannot make '%s'", path),
+                 errno == EEXIST ? "save into a directory that has no snapshot yet" : "")
+          .message());
+}
+
+absl::Status WriteState(const std::string& directory, std::span<const uint8_t> bytes) {
+  // Under its name only once all of it is there: a snapshot without a state is none.
+  const std::string path = absl::StrCat(directory, "/", kStateFile);
+  const std::string partial = path + ".partial";
+  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd fd, CreateFile(partial));
+  absl::Cleanup remove = [&] { unlink(partial.c_str()); };
+  if (write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()) ||
+      fsync(fd.get()) != 0 || rename(partial.c_str(), path.c_str()) != 0) {
+    return ErrnoError(errno, absl::StrFormat("cannot write '%s'", path));
+  }
+  std::move(remove).Cancel();
+  const UniqueFd folder(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder.valid() || fsync(folder.get()) != 0) {
+    return ErrnoError(errno, absl::StrFormat("cannot have '%s' reach the disk", directory));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Machine::Internals::Save(const std::string& directory,
+                                      const MemoryProgress& progress) {
+  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+    return absl::FailedPreconditionError(
+        ErrnoError(errno, absl::StrFormat("cannot make the directory '%s'", directory)).message());
+  }
+  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
+  const absl::Cleanup release = [this] { pauser_->Release(); };
+  const std::string path = MemoryPath(directory);
+  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd file, CreateFile(path));
+  absl::Cleanup remove = [&] { unlink(path.c_str()); };
+  MachineState state;
+  RINGSIDE_RETURN_IF_ERROR(SaveState(state));
+  RINGSIDE_ASSIGN_OR_RETURN(state.memory, WriteMemoryImage(memory_->regions(), memory_->is_shared(),
+                                                           file, path, progress));
+  RINGSIDE_RETURN_IF_ERROR(WriteState(directory, EncodeMachine(state)));
+  std::move(remove).Cancel();
+  return absl::OkStatus();
+}
+
+absl::Status Machine::Internals::SaveState(MachineState& state) {
+  state.saved_at_ns = absl::ToUnixNanos(absl::Now());
+  RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
+  RINGSIDE_ASSIGN_OR_RETURN(state.devices, devices_->Save());
+  state.devices.serial = console_->serial().Save();
+  RINGSIDE_RETURN_IF_ERROR(SettleInterrupts());
+  for (size_t i = 0; i < vcpus_.size(); ++i) {
+    VcpuState& vcpu = state.vcpus.emplace_back();
+    RINGSIDE_ASSIGN_OR_RETURN(vcpu, SaveVcpu(vcpus_[i]->kvm(), vcpu_shape_));
+    vcpu.cpuid = cpuids_[i];
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(state.vm, SaveVm(*vm_, has_pit_));
+  return absl::OkStatus();
+}
+
+// An interrupt may still be on its way from its event to KVM's controllers, in a work queue of the
+// kernel. Who takes the event away waits for that.
+absl::Status Machine::Internals::SettleInterrupts() {
+  for (const auto& [event, pin] :
+       {std::pair(&serial_interrupt_, kCom1Irq), std::pair(&power_interrupt_, kPowerButtonPin)}) {
+    RINGSIDE_RETURN_IF_ERROR(vm_->DeassignIrqFd(*event, pin));
+    RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(*event, pin));
+  }
+  return interrupt_router_->Settle();
+}
+
+absl::Status Machine::Internals::Load(const MachineState& state) {
+  if (state.vcpus.size() != vcpus_.size()) {
+    return BadInput("the saved machine has %d vCPUs, and this one %d: give it as many",
+                    state.vcpus.size(), vcpus_.size());
+  }
+  if (state.vm.pit.has_value() != has_pit_) {
+    return BadInput("the saved machine has %s interval timer, and this one %s: give --pit as then",
+                    state.vm.pit.has_value() ? "an" : "no", has_pit_ ? "has" : "has none");
+  }
+  RINGSIDE_RETURN_IF_ERROR(devices_->Check(state.devices));
+  for (size_t i = 0; i < vcpus_.size(); ++i) {
+    cpuids_[i] = state.vcpus[i].cpuid;
+    const absl::Status status = RestoreVcpu(state.vcpus[i], vcpu_shape_, vcpus_[i]->kvm());
+    RINGSIDE_RETURN_IF_ERROR(Of(absl::StrFormat("vCPU %d", i), status));
+  }
+  RINGSIDE_RETURN_IF_ERROR(RestoreVm(state.vm, config_.restore_clock, *vm_));
+  RINGSIDE_RETURN_IF_ERROR(console_->RestorePort(state.devices.serial));
+  RINGSIDE_RETURN_IF_ERROR(devices_->Restore(state.devices));
+  for (const auto& vcpu : vcpus_) vcpu->kvm().TellClockOfPause();
+  return absl::OkStatus();
+}
+
+}  // namespace ringside

@@ -1,0 +1,132 @@
+#include "vmm/machine_state.h"
+
+#include <cerrno>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "base/fd.h"
+#include "base/status.h"
+#include "snapshot/state_bytes.h"
+#include "snapshot/state_file.h"
+#include "vmm/state_codec.h"
+
+namespace ringside {
+namespace {
+
+constexpr uint32_t kMachineTag = StateTag("MACH");
+constexpr uint32_t kVmTag = StateTag("VM  ");
+constexpr uint32_t kVcpuTag = StateTag("VCPU");
+constexpr uint32_t kDevicesTag = StateTag("DEVS");
+constexpr uint32_t kMachineVersion = 1;
+
+std::vector<uint8_t> EncodeShape(const MachineState& state) {
+  StateWriter bytes;
+  bytes.Put(state.memory.identity);
+  bytes.Put(state.memory.size);
+  bytes.Put(state.memory.regions);
+  bytes.Put(state.memory.crc);
+  bytes.Put(state.saved_at_ns);
+  bytes.Put(static_cast<uint32_t>(state.vcpus.size()));
+  return bytes.bytes();
+}
+
+// How many vCPUs it says there are.
+absl::StatusOr<uint32_t> DecodeShape(const StateSection& section, MachineState& state) {
+  StateReader bytes(section.payload);
+  bytes.Get(state.memory.identity);
+  bytes.Get(state.memory.size);
+  bytes.Get(state.memory.regions);
+  bytes.Get(state.memory.crc);
+  bytes.Get(state.saved_at_ns);
+  const auto vcpus = bytes.Get<uint32_t>();
+  if (section.version != kMachineVersion || !bytes.IsExact()) {
+    return BadInput("the saved machine has version %d, and this Ringside reads version %d",
+                    section.version, kMachineVersion);
+  }
+  return vcpus;
+}
+
+absl::Status DecodeSection(const StateSection& section, MachineState& state) {
+  switch (section.tag) {
+    case kVmTag:
+      return Decode(section.version, section.payload, state.vm);
+    case kVcpuTag:
+      return Decode(section.version, section.payload, state.vcpus.emplace_back());
+    case kDevicesTag:
+      return Decode(section.version, section.payload, state.devices);
+    default:
+      return BadInput(
+          "the state has a section '%s', which this Ringside does not know: use the one "
+          "that saved it, or a newer one",
+          StateTagName(section.tag));
+  }
+}
+
+// Not a FIFO, on which an open would wait.
+absl::StatusOr<UniqueFd> OpenFile(const std::string& path, uint64_t& size) {
+  UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  struct stat status;
+  if (!fd.valid() || fstat(fd.get(), &status) != 0) {
+    return ErrnoError(errno, absl::StrFormat("cannot open '%s'", path),
+                      "give the directory of a snapshot");
+  }
+  if (!S_ISREG(status.st_mode)) return BadInput("'%s' is no file", path);
+  size = static_cast<uint64_t>(status.st_size);
+  return fd;
+}
+
+}  // namespace
+
+std::vector<uint8_t> EncodeMachine(const MachineState& state) {
+  StateFileWriter file;
+  file.Add(kMachineTag, kMachineVersion, EncodeShape(state));
+  file.Add(kVmTag, kVmStateVersion, Encode(state.vm));
+  for (const VcpuState& vcpu : state.vcpus) file.Add(kVcpuTag, kVcpuStateVersion, Encode(vcpu));
+  file.Add(kDevicesTag, kDevicesStateVersion, Encode(state.devices));
+  return std::move(file).Finish();
+}
+
+absl::StatusOr<MachineState> DecodeMachine(std::span<const uint8_t> bytes) {
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<StateSection> sections, ReadStateFile(bytes));
+  if (sections.empty() || sections.front().tag != kMachineTag) {
+    return BadInput("the state does not begin with what machine it is of");
+  }
+  MachineState state;
+  RINGSIDE_ASSIGN_OR_RETURN(const uint32_t vcpus, DecodeShape(sections.front(), state));
+  uint32_t others = 0;  // the VM and its devices, once each
+  for (const StateSection& section : std::span(sections).subspan(1)) {
+    RINGSIDE_RETURN_IF_ERROR(DecodeSection(section, state));
+    if (section.tag != kVcpuTag) ++others;
+  }
+  if (vcpus != state.vcpus.size() || others != 2) {
+    return BadInput("the state of a machine with %d vCPUs has %d of them, and %d other parts of 2",
+                    vcpus, state.vcpus.size(), others);
+  }
+  return state;
+}
+
+absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory) {
+  const std::string state_path = absl::StrCat(directory, "/", kStateFile);
+  const std::string memory_path = MemoryPath(directory);
+  Snapshot snapshot;
+  uint64_t size = 0;
+  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(state_path, size));
+  if (size > kMostStateBytes) {
+    return BadInput("'%s' has %d bytes, and a state has %d at most", state_path, size,
+                    kMostStateBytes);
+  }
+  std::vector<uint8_t> bytes(size);
+  const ssize_t got = pread(file.get(), bytes.data(), bytes.size(), 0);
+  if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", state_path));
+  bytes.resize(static_cast<size_t>(got));
+  absl::StatusOr<MachineState> state = DecodeMachine(bytes);
+  if (!state.ok()) return Of(absl::StrFormat("'%s'", state_path), state.status());
+  snapshot.state = *std::move(state);
+  RINGSIDE_ASSIGN_OR_RETURN(snapshot.memory, OpenFile(memory_path, size));
+  RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(snapshot.state.memory, snapshot.memory, memory_path));
+  return snapshot;
+}
+
+}  // namespace ringside

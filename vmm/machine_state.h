@@ -1,0 +1,47 @@
+// A machine's whole state but its memory, as it stands in the file `state` of a snapshot's
+// directory, beside the file `memory`.
+//
+// Threads: none.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/fd.h"
+#include "kvm/vcpu_state.h"
+#include "kvm/vm_state.h"
+#include "snapshot/memory_image.h"
+#include "vmm/guest_devices.h"
+
+namespace ringside {
+
+inline constexpr char kStateFile[] = "state";
+inline constexpr char kMemoryFile[] = "memory";
+
+struct MachineState {
+  MemoryImage memory;
+  int64_t saved_at_ns = 0;  // since 1970
+  VmState vm;
+  std::vector<VcpuState> vcpus;
+  DevicesState devices;
+};
+
+inline std::string MemoryPath(const std::string& directory) {
+  return directory + '/' + kMemoryFile;
+}
+
+std::vector<uint8_t> EncodeMachine(const MachineState& state);
+// InvalidArgument: it is damaged, incomplete, or of another Ringside; says what.
+absl::StatusOr<MachineState> DecodeMachine(std::span<const uint8_t> bytes);
+
+struct Snapshot {
+  MachineState state;
+  UniqueFd memory;  // opened to be read
+};
+// Of a directory. Errors name the file. The memory is this state's; its content is not looked at.
+absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory);
+
+}  // namespace ringside

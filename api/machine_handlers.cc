@@ -28,9 +28,6 @@ absl::StatusOr<Json> GetConfig(MachineControl& control, const ApiArguments& /*gi
 absl::StatusOr<Json> PutConfig(MachineControl& control, const ApiArguments& given) {
   MachineOptions options;
   RINGSIDE_RETURN_IF_ERROR(ReadOptions(given.Get("body"), options));
-  if (!HasBeginning(options.machine)) {
-    return BadInput("kernel is missing: give its file's path, or restore, a snapshot's directory");
-  }
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(options));
   RINGSIDE_RETURN_IF_ERROR(control.SetOptions(std::move(options)));
   return Json();

@@ -30,7 +30,7 @@ absl::StatusOr<uint64_t> AllocatedBytes(const UniqueFd& file) {
 }
 
 absl::StatusOr<Json> Describe(const Snapshot& snapshot) {
-  const MachineState& state = snapshot.state;
+  const SavedMachine& state = snapshot.state;
   RINGSIDE_ASSIGN_OR_RETURN(const uint64_t allocated, AllocatedBytes(snapshot.memory));
   Json devices = Json::array();
   for (const DevicesState::Function& function : state.devices.functions) {

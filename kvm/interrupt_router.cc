@@ -83,8 +83,8 @@ void InterruptRouter::Vector::Unmask(uint64_t address, uint32_t data) {
     return router_.LogFailure(status);
   }
   assigned_ = true;
-  router_.SetEvent(gsi_, &event());
   event().Clear();
+  router_.SetEvent(gsi_, &event());
 }
 
 // Older kernels deliver without consuming, and what was delivered must not look pending now, hence
@@ -134,6 +134,7 @@ absl::Status InterruptRouter::Settle() {
     if (event == nullptr) continue;
     RINGSIDE_RETURN_IF_ERROR(vm_.DeassignIrqFd(*event, kFirstMsiGsi + i));
     RINGSIDE_RETURN_IF_ERROR(vm_.AssignIrqFd(*event, kFirstMsiGsi + i));
+    event->Clear();  // as in Unmask
   }
   return absl::OkStatus();
 }

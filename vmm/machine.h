@@ -132,10 +132,10 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status LoadGuest(const BootFile& kernel, const BootFile* initrd);
 
   // machine_save.cc
-  absl::Status SaveState(MachineState& state);
+  absl::Status SaveState(SavedMachine& state);
   absl::Status SettleInterrupts();
   // Into one that is built and has not started: instead of LoadGuest.
-  absl::Status Load(const MachineState& state);
+  absl::Status Load(const SavedMachine& state);
 
   // machine_devices.cc
   absl::Status AddDevices();

@@ -85,7 +85,7 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& c
 }
 
 // With what the snapshot decides.
-MachineConfig AsSaved(const MachineConfig& config, const MachineState& state) {
+MachineConfig AsSaved(const MachineConfig& config, const SavedMachine& state) {
   MachineConfig saved = config;
   saved.cpus = static_cast<uint32_t>(state.vcpus.size());
   saved.memory = state.memory.size;

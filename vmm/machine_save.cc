@@ -60,7 +60,7 @@ absl::Status Machine::Internals::Save(const std::string& directory,
   const std::string path = MemoryPath(directory);
   RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd file, CreateFile(path));
   absl::Cleanup remove = [&] { unlink(path.c_str()); };
-  MachineState state;
+  SavedMachine state;
   RINGSIDE_RETURN_IF_ERROR(SaveState(state));
   RINGSIDE_ASSIGN_OR_RETURN(state.memory, WriteMemoryImage(memory_->regions(), memory_->is_shared(),
                                                            file, path, progress));
@@ -69,7 +69,7 @@ absl::Status Machine::Internals::Save(const std::string& directory,
   return absl::OkStatus();
 }
 
-absl::Status Machine::Internals::SaveState(MachineState& state) {
+absl::Status Machine::Internals::SaveState(SavedMachine& state) {
   state.saved_at_ns = absl::ToUnixNanos(absl::Now());
   RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
   RINGSIDE_ASSIGN_OR_RETURN(state.devices, devices_->Save());
@@ -91,11 +91,12 @@ absl::Status Machine::Internals::SettleInterrupts() {
        {std::pair(&serial_interrupt_, kCom1Irq), std::pair(&power_interrupt_, kPowerButtonPin)}) {
     RINGSIDE_RETURN_IF_ERROR(vm_->DeassignIrqFd(*event, pin));
     RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(*event, pin));
+    event->Clear();  // as InterruptRouter's
   }
   return interrupt_router_->Settle();
 }
 
-absl::Status Machine::Internals::Load(const MachineState& state) {
+absl::Status Machine::Internals::Load(const SavedMachine& state) {
   if (state.vcpus.size() != vcpus_.size()) {
     return BadInput("the saved machine has %d vCPUs, and this one %d: give it as many",
                     state.vcpus.size(), vcpus_.size());

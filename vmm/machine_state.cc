@@ -21,7 +21,7 @@ constexpr uint32_t kVcpuTag = StateTag("VCPU");
 constexpr uint32_t kDevicesTag = StateTag("DEVS");
 constexpr uint32_t kMachineVersion = 1;
 
-std::vector<uint8_t> EncodeShape(const MachineState& state) {
+std::vector<uint8_t> EncodeShape(const SavedMachine& state) {
   StateWriter bytes;
   bytes.Put(state.memory.identity);
   bytes.Put(state.memory.size);
@@ -33,7 +33,7 @@ std::vector<uint8_t> EncodeShape(const MachineState& state) {
 }
 
 // How many vCPUs it says there are.
-absl::StatusOr<uint32_t> DecodeShape(const StateSection& section, MachineState& state) {
+absl::StatusOr<uint32_t> DecodeShape(const StateSection& section, SavedMachine& state) {
   StateReader bytes(section.payload);
   bytes.Get(state.memory.identity);
   bytes.Get(state.memory.size);
@@ -48,7 +48,7 @@ absl::StatusOr<uint32_t> DecodeShape(const StateSection& section, MachineState& 
   return vcpus;
 }
 
-absl::Status DecodeSection(const StateSection& section, MachineState& state) {
+absl::Status DecodeSection(const StateSection& section, SavedMachine& state) {
   switch (section.tag) {
     case kVmTag:
       return Decode(section.version, section.payload, state.vm);
@@ -79,7 +79,7 @@ absl::StatusOr<UniqueFd> OpenFile(const std::string& path, uint64_t& size) {
 
 }  // namespace
 
-std::vector<uint8_t> EncodeMachine(const MachineState& state) {
+std::vector<uint8_t> EncodeMachine(const SavedMachine& state) {
   StateFileWriter file;
   file.Add(kMachineTag, kMachineVersion, EncodeShape(state));
   file.Add(kVmTag, kVmStateVersion, Encode(state.vm));
@@ -88,12 +88,12 @@ std::vector<uint8_t> EncodeMachine(const MachineState& state) {
   return std::move(file).Finish();
 }
 
-absl::StatusOr<MachineState> DecodeMachine(std::span<const uint8_t> bytes) {
+absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes) {
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<StateSection> sections, ReadStateFile(bytes));
   if (sections.empty() || sections.front().tag != kMachineTag) {
     return BadInput("the state does not begin with what machine it is of");
   }
-  MachineState state;
+  SavedMachine state;
   RINGSIDE_ASSIGN_OR_RETURN(const uint32_t vcpus, DecodeShape(sections.front(), state));
   uint32_t others = 0;  // the VM and its devices, once each
   for (const StateSection& section : std::span(sections).subspan(1)) {
@@ -121,7 +121,7 @@ absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory) {
   const ssize_t got = pread(file.get(), bytes.data(), bytes.size(), 0);
   if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", state_path));
   bytes.resize(static_cast<size_t>(got));
-  absl::StatusOr<MachineState> state = DecodeMachine(bytes);
+  absl::StatusOr<SavedMachine> state = DecodeMachine(bytes);
   if (!state.ok()) return Of(absl::StrFormat("'%s'", state_path), state.status());
   snapshot.state = *std::move(state);
   RINGSIDE_ASSIGN_OR_RETURN(snapshot.memory, OpenFile(memory_path, size));

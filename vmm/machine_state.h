@@ -21,7 +21,7 @@ namespace ringside {
 inline constexpr char kStateFile[] = "state";
 inline constexpr char kMemoryFile[] = "memory";
 
-struct MachineState {
+struct SavedMachine {
   MemoryImage memory;
   int64_t saved_at_ns = 0;  // since 1970
   VmState vm;
@@ -33,12 +33,12 @@ inline std::string MemoryPath(const std::string& directory) {
   return directory + '/' + kMemoryFile;
 }
 
-std::vector<uint8_t> EncodeMachine(const MachineState& state);
+std::vector<uint8_t> EncodeMachine(const SavedMachine& state);
 // InvalidArgument: it is damaged, incomplete, or of another Ringside; says what.
-absl::StatusOr<MachineState> DecodeMachine(std::span<const uint8_t> bytes);
+absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes);
 
 struct Snapshot {
-  MachineState state;
+  SavedMachine state;
   UniqueFd memory;  // opened to be read
 };
 // Of a directory. Errors name the file. The memory is this state's; its content is not looked at.

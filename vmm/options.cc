@@ -150,6 +150,9 @@ absl::StatusOr<Json> PrintOptions(const MachineOptions& options) {
 
 absl::Status CheckOptions(const MachineConfig& config) {
   RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, config));
+  if (!HasBeginning(config)) {
+    return BadInput("kernel is missing: give its file's path, or restore, a snapshot's directory");
+  }
   if (!config.kernel.empty() && !config.restore.empty()) {
     return BadInput("there are a kernel, '%s', and a snapshot to restore, '%s': give one of them",
                     config.kernel, config.restore);

@@ -162,8 +162,8 @@ TEST_F(ConfigCommandTest, AKernelComesFromSomewhere) {
   const ProcessResult run = Ringside({"run", "--config", Write("vm.json", "{}")});
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.errors,
-            "ringside: error: no kernel is given: give --kernel FILE, or a \"kernel\" in "
-            "--config's file\n");
+            "ringside: error: no kernel is given: give --kernel FILE, a \"kernel\" in "
+            "--config's file, or --restore DIR\n");
 }
 
 TEST_F(ConfigCommandTest, WantsToKnowWhatToPrint) {

@@ -30,7 +30,7 @@ std::vector<uint8_t> FileOf(std::span<const uint8_t> input) {
 }
 
 void Check(std::span<const uint8_t> bytes) {
-  const absl::StatusOr<MachineState> state = DecodeMachine(bytes);
+  const absl::StatusOr<SavedMachine> state = DecodeMachine(bytes);
   if (!state.ok()) {
     Require(Message(state.status()).find('\n') == std::string_view::npos);
     return;

@@ -240,7 +240,8 @@ TEST(EventJsonTest, EachKindHasItsName) {
   }
   EXPECT_THAT(names,
               ElementsAre("started", "console-spoke", "paused", "resumed", "disk-error",
-                          "disk-stopped", "needs-reset", "panicked", "power-off-asked", "ended"));
+                          "disk-stopped", "needs-reset", "panicked", "agent-up", "agent-lost",
+                          "power-off-asked", "ended"));
 }
 
 }  // namespace

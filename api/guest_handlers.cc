@@ -27,7 +27,7 @@ std::optional<uint32_t> IdOf(const ApiArguments& given, const char* name) {
 }
 
 absl::StatusOr<std::string> InputOf(const ApiArguments& given) {
-  const std::string text = given.Text("input");
+  std::string text = given.Text("input");
   if (!given.Switch("base64")) return text;
   std::string bytes;
   if (absl::Base64Unescape(text, &bytes)) return bytes;

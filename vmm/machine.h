@@ -128,12 +128,13 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status Build(const Snapshot* snapshot);
   // A saved vCPU brings its own: null.
   using CpuidOf = std::function<std::vector<kvm_cpuid_entry2>(uint32_t id)>;
-  absl::Status AddVcpus(const Kvm& kvm, const CpuidOf& cpuid_of);
+  absl::Status AddVcpus(const CpuidOf& cpuid_of);
   absl::Status LoadGuest(const BootFile& kernel, const BootFile* initrd);
 
   // machine_save.cc
   absl::Status SaveState(SavedMachine& state);
   absl::Status SettleInterrupts();
+  absl::StatusOr<VcpuStateShape> ReadVcpuShape() const;
   // Into one that is built and has not started: instead of LoadGuest.
   absl::Status Load(const SavedMachine& state);
 
@@ -164,7 +165,6 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
   bool has_pit_ = false;
-  VcpuStateShape vcpu_shape_;
   std::vector<std::vector<kvm_cpuid_entry2>> cpuids_;  // by vCPU, as they were given
   std::unique_ptr<EventQueue> events_;  // these two outlive the thread on which they tell
   std::unique_ptr<Pauser> pauser_;

@@ -195,14 +195,12 @@ absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
   has_pit_ = NeedsPit(config_.pit, tsc_deadline);
   if (has_pit_) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
-  if (snapshot != nullptr) return AddVcpus(kvm, nullptr);
+  if (snapshot != nullptr) return AddVcpus(nullptr);
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
-  return AddVcpus(kvm,
-                  [&](uint32_t id) { return MakeCpuid(cpuid, id, config_.cpus, tsc_deadline); });
+  return AddVcpus([&](uint32_t id) { return MakeCpuid(cpuid, id, config_.cpus, tsc_deadline); });
 }
 
-absl::Status Machine::Internals::AddVcpus(const Kvm& kvm, const CpuidOf& cpuid_of) {
-  RINGSIDE_ASSIGN_OR_RETURN(vcpu_shape_, VcpuStateShape::Of(kvm));
+absl::Status Machine::Internals::AddVcpus(const CpuidOf& cpuid_of) {
   for (uint32_t id = 0; id < config_.cpus; ++id) {
     RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm_->CreateVcpu(id));
     cpuids_.push_back(cpuid_of ? cpuid_of(id) : std::vector<kvm_cpuid_entry2>());

@@ -75,9 +75,10 @@ absl::Status Machine::Internals::SaveState(SavedMachine& state) {
   RINGSIDE_ASSIGN_OR_RETURN(state.devices, devices_->Save());
   state.devices.serial = console_->serial().Save();
   RINGSIDE_RETURN_IF_ERROR(SettleInterrupts());
+  RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, ReadVcpuShape());
   for (size_t i = 0; i < vcpus_.size(); ++i) {
     VcpuState& vcpu = state.vcpus.emplace_back();
-    RINGSIDE_ASSIGN_OR_RETURN(vcpu, SaveVcpu(vcpus_[i]->kvm(), vcpu_shape_));
+    RINGSIDE_ASSIGN_OR_RETURN(vcpu, SaveVcpu(vcpus_[i]->kvm(), shape));
     vcpu.cpuid = cpuids_[i];
   }
   RINGSIDE_ASSIGN_OR_RETURN(state.vm, SaveVm(*vm_, has_pit_));
@@ -96,6 +97,12 @@ absl::Status Machine::Internals::SettleInterrupts() {
   return interrupt_router_->Settle();
 }
 
+// Asked for here, so that a machine which is never saved starts without it.
+absl::StatusOr<VcpuStateShape> Machine::Internals::ReadVcpuShape() const {
+  RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
+  return VcpuStateShape::Of(kvm);
+}
+
 absl::Status Machine::Internals::Load(const SavedMachine& state) {
   if (state.vcpus.size() != vcpus_.size()) {
     return BadInput("the saved machine has %d vCPUs, and this one %d: give it as many",
@@ -106,9 +113,10 @@ absl::Status Machine::Internals::Load(const SavedMachine& state) {
                     state.vm.pit.has_value() ? "an" : "no", has_pit_ ? "has" : "has none");
   }
   RINGSIDE_RETURN_IF_ERROR(devices_->Check(state.devices));
+  RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, ReadVcpuShape());
   for (size_t i = 0; i < vcpus_.size(); ++i) {
     cpuids_[i] = state.vcpus[i].cpuid;
-    const absl::Status status = RestoreVcpu(state.vcpus[i], vcpu_shape_, vcpus_[i]->kvm());
+    const absl::Status status = RestoreVcpu(state.vcpus[i], shape, vcpus_[i]->kvm());
     RINGSIDE_RETURN_IF_ERROR(Of(absl::StrFormat("vCPU %d", i), status));
   }
   RINGSIDE_RETURN_IF_ERROR(RestoreVm(state.vm, config_.restore_clock, *vm_));

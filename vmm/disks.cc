@@ -85,13 +85,13 @@ absl::Status Disks::CheckWaiters(const IoThreads& io_threads) const {
 
 absl::Status Disks::MapMemory(const GuestMemory& memory) {
   for (const Disk& disk : disks_) {
+    const MutexLock lock(disk.mutex);
     if (!memory.is_shared() && !disk.backend.takes_any_memory) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "%s: '%s' reaches memory by DMA, and that of a restored machine is copied when it is "
           "written: give the machine another disk",
           disk.id, disk.backend.name));
     }
-    const MutexLock lock(disk.mutex);
     RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(memory.regions()));
   }
   return absl::OkStatus();

@@ -185,7 +185,7 @@ std::optional<Json> ReadPaths(const Json& given) {
   Json paths = given.is_string() ? SplitPaths(given.get_ref<const std::string&>()) : given;
   if (!paths.is_array() || paths.empty() || paths.size() > kMostPaths) return std::nullopt;
   for (const Json& path : paths) {
-    if (!IsTextWithoutNul(path) || path == "") return std::nullopt;
+    if (!IsTextWithoutNul(path) || path.get_ref<const std::string&>().empty()) return std::nullopt;
   }
   return paths;
 }

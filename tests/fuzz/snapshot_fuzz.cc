@@ -1,9 +1,12 @@
 // States of saved machines by anybody, whose checksums are right: what is taken is what would be
 // written again, and what is not is told in one line.
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <span>
+#include <vector>
 
 #include "base/status.h"
 #include "snapshot/state_file.h"

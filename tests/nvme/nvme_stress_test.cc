@@ -117,7 +117,7 @@ class Worker {
 
 class NvmeStressTest : public NvmeTest, public ::testing::WithParamInterface<bool> {
  protected:
-  NvmeStressTest() : NvmeTest(absl::Milliseconds(200)) {}
+  explicit NvmeStressTest(absl::Duration timeout = absl::Milliseconds(200)) : NvmeTest(timeout) {}
 
   // Has each of the kinds happen in turn, every 300 requests or so. A wrong identifier has another
   // generation: with another slot it might be that of a request under way, and nobody could tell.
@@ -174,7 +174,14 @@ TEST_P(NvmeStressTest, Failing) {
   EXPECT_LT(failed_, 5) << absl::StrJoin(log_.lines(), "\n");
 }
 
-TEST_P(NvmeStressTest, Stopping) {
+// It says itself that it has stopped. A model that a busy machine holds up has not, so there is
+// time.
+class NvmeStoppingTest : public NvmeStressTest {
+ protected:
+  NvmeStoppingTest() : NvmeStressTest(absl::Seconds(20)) {}
+};
+
+TEST_P(NvmeStoppingTest, AllIsDoneAllTheSame) {
   Start({.shadow_doorbells = GetParam(), .service_ns = 5'000, .shuffle_seed = 3});
   Disturb({Kind::kFatal});
   Run(2000);
@@ -183,6 +190,7 @@ TEST_P(NvmeStressTest, Stopping) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Shadows, NvmeStressTest, ::testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Shadows, NvmeStoppingTest, ::testing::Bool());
 
 }  // namespace
 }  // namespace ringside

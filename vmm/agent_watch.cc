@@ -29,10 +29,16 @@ std::string Question() {
 }  // namespace
 
 AgentWatch::~AgentWatch() {
-  io_thread_.RunAndWait([this] { Drop(); });
+  io_thread_.RunAndWait([this] {
+    is_over_ = true;
+    Drop();
+  });
+  // What was posted before may run after that, and does nothing; it has run when this has.
+  io_thread_.RunAndWait([] {});
 }
 
 void AgentWatch::Connect() {
+  if (is_over_) return;
   UniqueFd fd = Ask();
   if (!fd.valid()) return Gone();
   connection_.emplace(std::move(fd), *this);
@@ -89,6 +95,7 @@ void AgentWatch::Answered() {
 }
 
 void AgentWatch::Gone() {
+  if (is_over_) return;
   const bool had_answered = answered_ns_ != 0;
   const int64_t now_ns = MonotonicNs();
   if (had_answered && now_ns - answered_ns_ >= kSteadyNs) delay_ns_ = kFirstDelayNs;

@@ -71,6 +71,7 @@ class AgentWatch {
   std::optional<Connection> connection_;
   std::string said_;         // by the agent, on this connection
   int64_t answered_ns_ = 0;  // 0: not on this connection
+  bool is_over_ = false;     // it is being destroyed
   bool is_up_ = false;       // as was told
   int64_t delay_ns_ = kFirstDelayNs;
   TimerTo<AgentWatch, &AgentWatch::Expired> again_{*this};

@@ -2,6 +2,7 @@
 // be encoded, and then it is the same bytes again. Then the same bytes as a client of an agent's
 // connection, which runs no command and writes into a directory of its own; its answers are frames.
 #include <array>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -197,6 +198,12 @@ void BeAClient(std::string_view bytes) {
 
 }  // namespace
 }  // namespace ringside
+
+// As the agent's main does: a command may be gone before its input.
+extern "C" int LLVMFuzzerInitialize(int* /*argc*/, char*** /*argv*/) {
+  std::signal(SIGPIPE, SIG_IGN);
+  return 0;
+}
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   ringside::BeAClient(std::string_view(reinterpret_cast<const char*>(data), size));

@@ -178,7 +178,7 @@ TEST_P(NvmeStressTest, Failing) {
 // time.
 class NvmeStoppingTest : public NvmeStressTest {
  protected:
-  NvmeStoppingTest() : NvmeStressTest(absl::Seconds(20)) {}
+  NvmeStoppingTest() : NvmeStressTest(absl::Seconds(1)) {}
 };
 
 TEST_P(NvmeStoppingTest, AllIsDoneAllTheSame) {

@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
-#include <poll.h>
 #include <sys/socket.h>
 #include <utility>
 
+#include "base/poll_within.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "net/vsock_connect.h"
@@ -60,12 +59,7 @@ absl::Status AgentChannel::ExchangeHellos() {
 }
 
 absl::Status AgentChannel::Wait(short events) const {
-  pollfd watched = {.fd = fd_.get(), .events = events, .revents = 0};
-  const int64_t most = std::clamp<int64_t>(absl::ToInt64Milliseconds(limit_), 1, INT_MAX);
-  int ready;
-  do {
-    ready = poll(&watched, 1, static_cast<int>(most));
-  } while (ready < 0 && errno == EINTR);
+  const int ready = PollWithin(fd_.get(), events, limit_);
   if (ready > 0) return absl::OkStatus();
   if (ready < 0) return ErrnoError(errno, "cannot wait for the agent");
   return absl::UnavailableError(

@@ -130,11 +130,9 @@ void InterruptRouter::SetEvent(uint32_t gsi, const EventFd* event) {
 absl::Status InterruptRouter::Settle() {
   const MutexLock lock(mutex_);
   for (uint32_t i = 0; i < routes_.size(); ++i) {
-    const EventFd* const event = routes_[i].event;
-    if (event == nullptr) continue;
-    RINGSIDE_RETURN_IF_ERROR(vm_.DeassignIrqFd(*event, kFirstMsiGsi + i));
-    RINGSIDE_RETURN_IF_ERROR(vm_.AssignIrqFd(*event, kFirstMsiGsi + i));
-    event->Clear();  // as in Unmask
+    if (const EventFd* const event = routes_[i].event; event != nullptr) {
+      RINGSIDE_RETURN_IF_ERROR(vm_.SettleIrqFd(*event, kFirstMsiGsi + i));
+    }
   }
   return absl::OkStatus();
 }

@@ -204,6 +204,15 @@ absl::Status KvmVm::DeassignIrqFd(const EventFd& event, uint32_t gsi) {
   return IrqFd(fd_, event, gsi, KVM_IRQFD_FLAG_DEASSIGN);
 }
 
+// Who takes the event away waits for it. As it is given back what it holds is injected; left there,
+// that would be so again.
+absl::Status KvmVm::SettleIrqFd(const EventFd& event, uint32_t gsi) {
+  RINGSIDE_RETURN_IF_ERROR(DeassignIrqFd(event, gsi));
+  RINGSIDE_RETURN_IF_ERROR(AssignIrqFd(event, gsi));
+  event.Clear();
+  return absl::OkStatus();
+}
+
 absl::Status KvmVm::AddIoEventFd(uint64_t address, const EventFd& event) {
   return IoEventFd(fd_, address, event, 0);
 }

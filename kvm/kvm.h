@@ -65,6 +65,9 @@ class KvmVm {
   absl::Status AssignIrqFd(const EventFd& event, uint32_t gsi);
   // Returns when no interrupt of it is on its way any more.
   absl::Status DeassignIrqFd(const EventFd& event, uint32_t gsi);
+  // Of one that is assigned, and that nobody signals: waits until no interrupt of it is on its way
+  // in the kernel's work queue any more.
+  absl::Status SettleIrqFd(const EventFd& event, uint32_t gsi);
   // A guest's write of any size and value at `address` signals `event` and goes no further.
   absl::Status AddIoEventFd(uint64_t address, const EventFd& event);
   absl::Status RemoveIoEventFd(uint64_t address, const EventFd& event);

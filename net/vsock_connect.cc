@@ -1,15 +1,13 @@
 #include "net/vsock_connect.h"
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
-#include <poll.h>
 #include <string_view>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 
+#include "base/poll_within.h"
 #include "base/status.h"
 #include "base/unix_connect.h"
 #include "ringside/vsock.h"
@@ -36,12 +34,7 @@ absl::Status ConnectError(int error, const std::string& path) {
 }
 
 absl::Status AwaitAnswer(int fd, const std::string& name, absl::Duration limit) {
-  pollfd watched = {.fd = fd, .events = POLLIN, .revents = 0};
-  const int64_t most = std::clamp<int64_t>(absl::ToInt64Milliseconds(limit), 1, INT_MAX);
-  int ready;
-  do {
-    ready = poll(&watched, 1, static_cast<int>(most));
-  } while (ready < 0 && errno == EINTR);
+  const int ready = PollWithin(fd, POLLIN, limit);
   if (ready > 0) return absl::OkStatus();
   if (ready < 0) return ErrnoError(errno, "cannot wait for the guest");
   return absl::UnavailableError(absl::StrFormat("the guest behind '%s' was silent for %s", name,

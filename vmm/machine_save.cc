@@ -85,15 +85,10 @@ absl::Status Machine::Internals::SaveState(SavedMachine& state) {
   return absl::OkStatus();
 }
 
-// An interrupt may still be on its way from its event to KVM's controllers, in a work queue of the
-// kernel. Who takes the event away waits for that.
+// An interrupt may still be on its way from its event to KVM's controllers.
 absl::Status Machine::Internals::SettleInterrupts() {
-  for (const auto& [event, pin] :
-       {std::pair(&serial_interrupt_, kCom1Irq), std::pair(&power_interrupt_, kPowerButtonPin)}) {
-    RINGSIDE_RETURN_IF_ERROR(vm_->DeassignIrqFd(*event, pin));
-    RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(*event, pin));
-    event->Clear();  // as InterruptRouter's
-  }
+  RINGSIDE_RETURN_IF_ERROR(vm_->SettleIrqFd(serial_interrupt_, kCom1Irq));
+  RINGSIDE_RETURN_IF_ERROR(vm_->SettleIrqFd(power_interrupt_, kPowerButtonPin));
   return interrupt_router_->Settle();
 }
 

@@ -6,10 +6,8 @@ the machine's vsock.
 """
 
 import base64
-import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
 import unittest
@@ -17,18 +15,10 @@ import unittest
 import agent_case
 from agent_case import LIMIT, MIB, wait_for
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../command"))
+from unix_connection import UnixConnection  # noqa: E402
+
 GUEST = os.path.abspath(sys.argv[3])
-
-
-class Connection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=LIMIT)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(LIMIT)
-        self.sock.connect(self.path)
 
 
 class MachineCase(agent_case.AgentCase):
@@ -57,7 +47,7 @@ class MachineCase(agent_case.AgentCase):
 
     def call(self, what, wait="30s", method="POST", **given):
         """(status, answer)"""
-        connection = Connection(self.api)
+        connection = UnixConnection(self.api, LIMIT)
         query = f"?wait={wait}" if wait else ""
         connection.request(method, f"/ringside/v1/{what}{query}", json.dumps(given))
         answer = connection.getresponse()

@@ -5,7 +5,6 @@ Every call is made before the machine starts, while it runs and with every field
 ways; each answer has a status that the document names, and the form that it names for it.
 """
 
-import http.client
 import json
 import os
 import socket
@@ -15,6 +14,8 @@ import tempfile
 import time
 
 import jsonschema
+
+from unix_connection import UnixConnection
 
 RINGSIDE, GUEST, DOCUMENT = sys.argv[1:]
 LIMIT = 30  # seconds, for anything
@@ -28,17 +29,6 @@ LAST = ("power-button", "shut-down")
 WRONG_JSON = (None, [], {}, [[1]], {"a": 1}, -1, 1.5, 1e300, 2**64, 2**63, "", "\0", "x" * 5000,
               "-1", "1e9", "\ud7ff")
 WRONG_TEXT = ("", "-1", "99999999999999999999", "%00", "x" * 3000, "%2e%2e%2f", "1 s", "nan")
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path):
-        super().__init__("localhost", timeout=LIMIT)
-        self.path = path
-
-    def connect(self):
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(LIMIT)
-        self.sock.connect(self.path)
 
 
 class Call:
@@ -75,7 +65,7 @@ class Call:
 class Contract:
     def __init__(self, path):
         self.path = path
-        self.connection = UnixConnection(path)
+        self.connection = UnixConnection(path, LIMIT)
         self.document = self.get("/ringside/v1/openapi.json")
         self.calls = {}
         for path, methods in self.document["paths"].items():
@@ -175,7 +165,7 @@ def wait_for(path, process):
 
 def follow_events(path, contract):
     """The lines of the stream, as they come."""
-    connection = UnixConnection(path)
+    connection = UnixConnection(path, LIMIT)
     connection.request("GET", "/ringside/v1/events?from=0")
     answer = connection.getresponse()
     schema = contract.calls["events"].responses["200"]["content"]["application/x-ndjson"]["schema"]

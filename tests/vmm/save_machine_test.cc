@@ -42,23 +42,11 @@ class Saved : public testing::PausingMachine {
   const testing::TempDirectory directory_;
 };
 
-class SavedUnderLoad : public Saved, public ::testing::WithParamInterface<CheckedLoad> {
- protected:
-  // A vCPU a queue.
-  MachineConfig Load(const std::string& runtime) const {
-    const auto& [engine, wait, cpus] = GetParam();
-    MachineConfig config = Config("rw=randrw verify=1 size=1M qd=1,16 runtime=" + runtime +
-                                      " wait=" + wait + " queues=" + std::to_string(cpus),
-                                  engine);
-    config.cpus = static_cast<uint32_t>(cpus);
-    config.disks[0].queues = static_cast<uint16_t>(cpus);
-    return config;
-  }
-};
+class SavedUnderLoad : public Saved, public ::testing::WithParamInterface<CheckedLoad> {};
 
 // Each but the first is saved out of memory that it has from the one before.
 TEST_P(SavedUnderLoad, TheGuestGoesOnInOneMachineAfterTheOther) {
-  MachineConfig config = Load("300ms");
+  MachineConfig config = ConfigOf(GetParam(), "300ms");
   std::mt19937 random(1);
   int saved = 0;
   for (auto machine = Begin(config);; machine = Begin(config)) {

@@ -15,6 +15,16 @@
 
 namespace ringside::testing {
 
+// A guest whose disk is checked, by how it is served and waited for.
+struct CheckedLoad {
+  Engine engine;
+  const char* wait;
+  int cpus;
+};
+inline std::string NameOf(const CheckedLoad& load) {
+  return std::string(EngineName(load.engine)) + "_" + load.wait;
+}
+
 class PausingMachine : public ::testing::Test {
  protected:
   static constexpr uint64_t kMiB = 1 << 20;
@@ -25,6 +35,16 @@ class PausingMachine : public ::testing::Test {
   MachineConfig Config(const std::string& command_line, Engine engine = Engine::kAuto) const {
     MachineConfig config = GuestConfig(console_, command_line);
     config.disks = {{.backend = FileConfig{.path = image_.path(), .aio = engine}}};
+    return config;
+  }
+  // A vCPU a queue.
+  MachineConfig ConfigOf(const CheckedLoad& load, const std::string& runtime) const {
+    const auto& [engine, wait, cpus] = load;
+    MachineConfig config = Config("rw=randrw verify=1 size=1M qd=1,16 runtime=" + runtime +
+                                      " wait=" + wait + " queues=" + std::to_string(cpus),
+                                  engine);
+    config.cpus = static_cast<uint32_t>(cpus);
+    config.disks[0].queues = static_cast<uint16_t>(cpus);
     return config;
   }
   // An own device, "zeroes", on one I/O thread. `making` is called whenever it is made, and may
@@ -84,28 +104,11 @@ class PausingMachine : public ::testing::Test {
   TestConsole console_;
 };
 
-// A guest whose disk is checked, by how it is served and waited for.
-struct CheckedLoad {
-  Engine engine;
-  const char* wait;
-  int cpus;
-};
-inline std::string NameOf(const CheckedLoad& load) {
-  return std::string(EngineName(load.engine)) + "_" + load.wait;
-}
-
 class PausingMachineUnderLoad : public PausingMachine,
                                 public ::testing::WithParamInterface<CheckedLoad> {
  protected:
-  // A vCPU a queue.
   MachineConfig LoadConfig(const std::string& runtime) const {
-    const auto& [engine, wait, cpus] = GetParam();
-    MachineConfig config = Config("rw=randrw verify=1 size=1M qd=1,16 runtime=" + runtime +
-                                      " wait=" + wait + " queues=" + std::to_string(cpus),
-                                  engine);
-    config.cpus = static_cast<uint32_t>(cpus);
-    config.disks[0].queues = static_cast<uint16_t>(cpus);
-    return config;
+    return ConfigOf(GetParam(), runtime);
   }
 };
 

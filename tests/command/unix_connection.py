@@ -1,0 +1,16 @@
+"""HTTP over the Unix socket at a path."""
+
+import http.client
+import socket
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path, limit):
+        """`limit`: seconds, for anything."""
+        super().__init__("localhost", timeout=limit)
+        self.path = path
+
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self.path)

@@ -5,13 +5,13 @@
 #include <cerrno>
 #include <climits>
 #include <poll.h>
-#include <sys/random.h>
 #include <utility>
 
 #include "agent/client.h"
 #include "agent/exec_client.h"
 #include "agent/tree_reader.h"
 #include "agent/tree_writer.h"
+#include "base/random.h"
 #include "base/status.h"
 #include "base/sync.h"
 
@@ -19,7 +19,7 @@ namespace ringside {
 namespace {
 
 static_assert(GuestAgent::kPort == kAgentPort);
-constexpr size_t kRandomBytes = 256;  // of 8 bits each, and as many as getrandom gives at once
+constexpr size_t kRandomBytes = 256;  // of 8 bits each
 
 // It points into the command.
 ExecMessage MessageOf(const GuestCommand& command) {
@@ -166,9 +166,7 @@ absl::Status GuestAgent::SetClock(absl::Time now) const {
 
 absl::Status GuestAgent::RenewRandomness() const {
   std::array<char, kRandomBytes> bytes;
-  if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
-    return ErrnoError(errno, "the host has no random bytes");
-  }
+  RINGSIDE_RETURN_IF_ERROR(FillRandom(std::as_writable_bytes(std::span(bytes))));
   RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(vsock_, port_, patience_));
   return client.AddEntropy({bytes.data(), bytes.size()});
 }

@@ -1,5 +1,5 @@
-// What the machine has that cannot find itself: the serial port, the power button, the panic port and
-// the PCI host bridge.
+// What the machine has that cannot find itself: the serial port, the power button, what tells a copy
+// from the machine it was copied from, the panic port and the PCI host bridge.
 // Compiled by iasl at build time; addresses as in memory_layout.h (a test compares them).
 DefinitionBlock ("dsdt.aml", "DSDT", 2, "RNGSDE", "RINGSIDE", 1)
 {
@@ -27,9 +27,32 @@ DefinitionBlock ("dsdt.aml", "DSDT", 2, "RNGSDE", "RINGSIDE", 1)
             Name (_UID, 1)
         }
 
-        // The Generic Event Device (section 5.6.9): its one interrupt means that the button was
-        // pressed. Edge: nothing is left to be acknowledged, and a level that nobody takes back would
-        // be raised for ever.
+        // Virtual Machine Generation ID: found by its _CID, and the _HID is each machine's own.
+        Device (VGEN)
+        {
+            Name (_HID, "RNGS0001")
+            Name (_CID, "VM_Gen_Counter")
+            Name (_UID, 1)
+            Name (_STA, 0x0F)
+            Name (ADDR, Package () { 0x000EE010, 0 })
+        }
+
+        // VMClock: the same in a page that programs can map.
+        Device (VCLK)
+        {
+            Name (_HID, "AMZNC10C")
+            Name (_CID, "VMCLOCK")
+            Name (_UID, 1)
+            Name (_STA, 0x0F)
+            Name (_CRS, ResourceTemplate ()
+            {
+                Memory32Fixed (ReadOnly, 0x000EF000, 0x00001000)
+            })
+        }
+
+        // The Generic Event Device (section 5.6.9): an interrupt for the button, and one that says
+        // that the machine is a copy now. Edge: nothing is left to be acknowledged, and a level that
+        // nobody takes back would be raised for ever.
         Device (GED0)
         {
             Name (_HID, "ACPI0013")
@@ -37,10 +60,19 @@ DefinitionBlock ("dsdt.aml", "DSDT", 2, "RNGSDE", "RINGSIDE", 1)
             Name (_CRS, ResourceTemplate ()
             {
                 Interrupt (ResourceConsumer, Edge, ActiveHigh, Exclusive) { 16 }
+                Interrupt (ResourceConsumer, Edge, ActiveHigh, Exclusive) { 17 }
             })
             Method (_EVT, 1, Serialized)
             {
-                Notify (PWRB, 0x80)
+                If (Arg0 == 16)
+                {
+                    Notify (PWRB, 0x80)
+                }
+                Else
+                {
+                    Notify (VGEN, 0x80)
+                    Notify (VCLK, 0x80)
+                }
             }
         }
 

@@ -1,26 +1,12 @@
 #include "devices/virtio_rng.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <sys/random.h>
 
+#include "base/random.h"
 #include "devices/answering_queue.h"
 
 namespace ringside {
 namespace {
-
-// Whether all of it was filled. The generator is seeded long before anybody starts a machine, so
-// the call does not block.
-bool FillRandom(std::byte* data, size_t size) {
-  while (size > 0) {
-    const ssize_t got = getrandom(data, size, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    data += got;
-    size -= static_cast<size_t>(got);
-  }
-  return true;
-}
 
 class RngQueue final : public AnsweringQueue {
  public:
@@ -32,7 +18,7 @@ class RngQueue final : public AnsweringQueue {
     for (const Segment& segment : buffers.writable()) {
       const uint32_t size = std::min(segment.length, VirtioRng::kMaxChainBytes - written);
       if (size == 0) break;
-      if (!FillRandom(segment.host, size)) {
+      if (!FillRandom({segment.host, size}).ok()) {
         queue().Break("the host gives no random numbers");
         return 0;
       }

@@ -2,10 +2,10 @@
 
 #include <cerrno>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/random.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -47,9 +47,7 @@ absl::StatusOr<std::unique_ptr<VsockHub>> VsockHub::Create(VsockHost& host,
     return ErrnoError(errno, absl::StrFormat("cannot watch socket '%s'", host.path()));
   }
   uint64_t secret = 0;
-  if (getrandom(&secret, sizeof secret, 0) != sizeof secret) {
-    return ErrnoError(errno, "the host gives no random numbers");
-  }
+  RINGSIDE_RETURN_IF_ERROR(FillRandom(std::as_writable_bytes(std::span(&secret, 1))));
   return std::unique_ptr<VsockHub>(new VsockHub(host, config, std::move(epoll), secret));
 }
 

@@ -213,6 +213,16 @@ absl::Status KvmVm::SettleIrqFd(const EventFd& event, uint32_t gsi) {
   return absl::OkStatus();
 }
 
+absl::Status KvmVm::Pulse(uint32_t pin) {
+  for (const uint32_t level : {1, 0}) {
+    kvm_irq_level line = {};
+    line.irq = pin;
+    line.level = level;
+    RINGSIDE_RETURN_IF_ERROR(Ioctl(fd_, KVM_IRQ_LINE, "KVM_IRQ_LINE", &line));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status KvmVm::AddIoEventFd(uint64_t address, const EventFd& event) {
   return IoEventFd(fd_, address, event, 0);
 }

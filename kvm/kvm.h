@@ -68,6 +68,8 @@ class KvmVm {
   // Of one that is assigned, and that nobody signals: waits until no interrupt of it is on its way
   // in the kernel's work queue any more.
   absl::Status SettleIrqFd(const EventFd& event, uint32_t gsi);
+  // One interrupt at an edge-triggered pin of the IOAPIC, which has it when this returns.
+  absl::Status Pulse(uint32_t pin);
   // A guest's write of any size and value at `address` signals `event` and goes no further.
   absl::Status AddIoEventFd(uint64_t address, const EventFd& event);
   absl::Status RemoveIoEventFd(uint64_t address, const EventFd& event);

@@ -8,6 +8,7 @@
 //   0x0002'0000  command line           }
 //   0x0009'fc00  end of conventional memory; from here to 1 MiB the memory map says reserved
 //   0x000e'0000  ACPI tables, RSDP first
+//   0x000e'e000  generation identifier;  0x000e'f000 VMClock: what tells a guest that it is a copy
 //   0x000f'fff0  reset vector: what a jump to "the BIOS" finds
 //   0x0010'0000  memory: kernel, then initrd at the top of low memory
 //   0xc000'0000  end of low memory: the hole begins with the PCI window
@@ -16,7 +17,8 @@
 //   0x1'0000'0000  the rest of memory
 //
 // I/O ports: 0x61 NMI status, 0x64 reset, 0x3f8 COM1, 0x505 pvpanic, 0x600 sleep control,
-// 0xcf8 PCI configuration. IOAPIC pins: 4 COM1, 16 power button.
+// 0xcf8 PCI configuration. IOAPIC pins: 4 COM1, 16 power button,
+// 17 new generation.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +33,9 @@ inline constexpr uint64_t kBootPageTables = 0x9000;  // PML4, PDPT, four page di
 inline constexpr uint64_t kCommandLine = 0x20000;
 inline constexpr uint64_t kConventionalEnd = 0x9fc00;
 inline constexpr uint64_t kAcpiTables = 0xe0000;
+// Not at its page's start: Linux looks for an option ROM's signature at every 2 KiB up to here.
+inline constexpr uint64_t kGenerationId = 0xee010;
+inline constexpr uint64_t kVmClock = 0xef000;  // a page of its own, as programs may map it
 inline constexpr uint64_t kResetVector = 0xffff0;       // f000:fff0
 inline constexpr uint64_t kHighMemoryStart = 0x100000;  // "high" as in 1 MiB
 
@@ -54,6 +59,7 @@ inline constexpr uint16_t kPciConfigPort = 0xcf8;
 
 inline constexpr uint32_t kCom1Irq = 4;
 inline constexpr uint32_t kPowerButtonPin = 16;  // of the IOAPIC, beyond those of ISA
+inline constexpr uint32_t kGenerationPin = 17;
 inline constexpr uint32_t kIoApicPins = 24;
 
 inline constexpr uint64_t kMinMemory = 0x200000;           // room for the boot data and a guest

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <vector>
 
 #include "base/crc32c.h"
+#include "base/random.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -131,9 +131,7 @@ absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regio
                                              const UniqueFd& file, const std::string& path,
                                              const MemoryProgress& progress) {
   MemoryImage image = {.regions = static_cast<uint32_t>(regions.size())};
-  if (getrandom(image.identity.data(), image.identity.size(), 0) != 16) {
-    return ErrnoError(errno, "cannot get random bytes");
-  }
+  RINGSIDE_RETURN_IF_ERROR(FillRandom(std::as_writable_bytes(std::span(image.identity))));
   for (const MemoryRegion& region : regions) image.size += region.size;
   const ChangedPages changed;
   uint64_t base = 0;
@@ -170,10 +168,9 @@ absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
         path, absl::StrFormat("has %d bytes instead of %d", status.st_size, image.size + kPage));
   }
   Trailer trailer;
-  if (pread(file.get(), &trailer, sizeof trailer, static_cast<off_t>(image.size)) !=
-      static_cast<ssize_t>(sizeof trailer)) {
-    return ErrnoError(errno, "cannot read " + path);
-  }
+  const ssize_t got = pread(file.get(), &trailer, sizeof trailer, static_cast<off_t>(image.size));
+  if (got < 0) return ErrnoError(errno, "cannot read " + path);
+  if (got != static_cast<ssize_t>(sizeof trailer)) return Damaged(path, "became shorter meanwhile");
   const Trailer expected = TrailerOf(image);
   if (trailer.magic != kMagic || trailer.crc != CrcOf(trailer)) {
     return Damaged(path, "is not one, or is damaged");

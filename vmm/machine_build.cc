@@ -10,6 +10,7 @@
 #include "base/status.h"
 #include "boot/acpi.h"
 #include "boot/boot_cpu.h"
+#include "boot/generation.h"
 #include "kvm/cpuid.h"
 #include "vmm/machine.h"
 #include "vmm/options.h"
@@ -224,6 +225,7 @@ absl::Status Machine::Internals::LoadGuest(const BootFile& kernel, const BootFil
   RINGSIDE_ASSIGN_OR_RETURN(const BootEntry entry, LoadKernel(request, *memory_));
   WriteBootTables(*memory_);
   WriteResetVector(*memory_);
+  RINGSIDE_RETURN_IF_ERROR(WriteGeneration(*memory_));
   for (uint32_t id = 0; id < config_.cpus; ++id) {
     RINGSIDE_ASSIGN_OR_RETURN(const int refused, SetBootMsrs(vcpus_[id]->kvm()));
     if (refused > 0) log_.Log(Severity::kDebug, "vCPU %d: %d MSRs refused", id, refused);

@@ -12,6 +12,8 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
+#include "boot/generation.h"
+#include "kvm/memory_layout.h"
 #include "vmm/machine.h"
 #include "vmm/machine_state.h"
 
@@ -51,10 +53,14 @@ absl::Status WriteState(const std::string& directory, std::span<const uint8_t> b
 
 absl::Status Machine::Internals::Save(const std::string& directory,
                                       const MemoryProgress& progress) {
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
+  const bool is_made = mkdir(directory.c_str(), 0700) == 0;
+  if (!is_made && errno != EEXIST) {
     return absl::FailedPreconditionError(
         ErrnoError(errno, absl::StrFormat("cannot make the directory '%s'", directory)).message());
   }
+  absl::Cleanup remove_directory = [&] {
+    if (is_made) rmdir(directory.c_str());
+  };
   RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
   const absl::Cleanup release = [this] { pauser_->Release(); };
   const std::string path = MemoryPath(directory);
@@ -66,6 +72,7 @@ absl::Status Machine::Internals::Save(const std::string& directory,
                                                            file, path, progress));
   RINGSIDE_RETURN_IF_ERROR(WriteState(directory, EncodeMachine(state)));
   std::move(remove).Cancel();
+  std::move(remove_directory).Cancel();
   return absl::OkStatus();
 }
 
@@ -117,6 +124,8 @@ absl::Status Machine::Internals::Load(const SavedMachine& state) {
   RINGSIDE_RETURN_IF_ERROR(RestoreVm(state.vm, config_.restore_clock, *vm_));
   RINGSIDE_RETURN_IF_ERROR(console_->RestorePort(state.devices.serial));
   RINGSIDE_RETURN_IF_ERROR(devices_->Restore(state.devices));
+  RINGSIDE_RETURN_IF_ERROR(RenewGeneration(*memory_));
+  RINGSIDE_RETURN_IF_ERROR(vm_->Pulse(kGenerationPin));
   for (const auto& vcpu : vcpus_) vcpu->kvm().TellClockOfPause();
   return absl::OkStatus();
 }

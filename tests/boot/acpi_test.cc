@@ -11,6 +11,7 @@
 #include <regex>
 #include <sstream>
 
+#include "base/pages.h"
 #include "devices/panic_port.h"
 #include "devices/power.h"
 #include "tests/support/devices/guest_memory.h"
@@ -101,7 +102,7 @@ TEST(AcpiTest, EveryTableIsReachedFromTheRsdp) {
                                                  Key("DSDT")));
 }
 
-TEST(AcpiTest, TablesAreSoundDisjointAndBelowOneMebibyteForAnyNumberOfCpus) {
+TEST(AcpiTest, TablesAreSoundDisjointAndInTheirPlaceForAnyNumberOfCpus) {
   for (const uint32_t cpus : {1, 2, 254}) {
     SCOPED_TRACE(cpus);
     const Tables tables(cpus);
@@ -118,7 +119,7 @@ TEST(AcpiTest, TablesAreSoundDisjointAndBelowOneMebibyteForAnyNumberOfCpus) {
       EXPECT_GE(start, end);
       end = its_end;
     }
-    EXPECT_LE(end, kHighMemoryStart);
+    EXPECT_LE(end, PageDown(kGenerationId));
   }
 }
 
@@ -279,6 +280,8 @@ TEST_F(DisassemblyTest, OfTheDsdtHasTheAddressesOfTheMemoryLayout) {
   const std::string board = source.substr(source.find("Device (MBRD)"));
   const std::string pci = source.substr(source.find("Device (PCI0)"));
   const std::string events = source.substr(source.find("Device (GED0)"));
+  const std::string generation = source.substr(source.find("Device (VGEN)"));
+  const std::string clock = source.substr(source.find("Device (VCLK)"));
   const std::string panic = source.substr(source.find("Device (PEVT)"));
 
   EXPECT_THAT(Numbers(com1, "IO \\(Decode16,([^)]*)\\)"), ElementsAre(kCom1Port, kCom1Port, 1, 8));
@@ -290,6 +293,12 @@ TEST_F(DisassemblyTest, OfTheDsdtHasTheAddressesOfTheMemoryLayout) {
                       "Interrupt \\(ResourceConsumer, Edge, ActiveHigh, Exclusive[^{]*"
                       "\\{([^}]*)\\}"),
               ElementsAre(kPowerButtonPin));
+  EXPECT_THAT(Numbers(events, "Interrupt[^{]*\\{[^}]*\\}\\s*Interrupt[^{]*\\{([^}]*)\\}"),
+              ElementsAre(kGenerationPin));
+  EXPECT_THAT(Numbers(generation, "Name \\(ADDR, Package \\([^)]*\\)\\s*\\{([^}]*)\\}"),
+              ElementsAre(kGenerationId));
+  EXPECT_THAT(Numbers(clock, "Memory32Fixed \\(ReadOnly,([^)]*)\\)"),
+              ElementsAre(kVmClock, kPageSize));
   EXPECT_THAT(Numbers(panic, "IO \\(Decode16,([^)]*)\\)"),
               ElementsAre(kPanicPort, kPanicPort, 1, PanicPort::kSize));
   EXPECT_THAT(Numbers(board, "Memory32Fixed \\(ReadWrite,([^)]*)\\)"),
@@ -304,12 +313,16 @@ TEST_F(DisassemblyTest, OfTheDsdtHasTheAddressesOfTheMemoryLayout) {
 }
 
 // ACPI 6.5 sections 4.8.2.2.1.2 and 5.6.9: 0x80 says that a button was pressed.
-TEST_F(DisassemblyTest, OfTheDsdtNotifiesThePowerButton) {
+TEST_F(DisassemblyTest, OfTheDsdtNotifiesWhatTheInterruptIsOf) {
   const Tables tables(1);
   const std::string source = Disassemble(tables.table.at("DSDT"));
   EXPECT_THAT(source, ContainsRegex("Device \\(PWRB\\)[^}]*EisaId \\(\"PNP0C0C\"\\)"));
   EXPECT_THAT(source, ContainsRegex("Device \\(GED0\\)[^}]*\"ACPI0013\""));
-  EXPECT_THAT(source, ContainsRegex("Method \\(_EVT, 1,[^}]*Notify \\(PWRB, 0x80\\)"));
+  EXPECT_THAT(source, ContainsRegex("Device \\(VGEN\\)[^}]*\"VM_Gen_Counter\""));
+  EXPECT_THAT(source, ContainsRegex("Device \\(VCLK\\)[^}]*\"AMZNC10C\"[^}]*\"VMCLOCK\""));
+  EXPECT_THAT(source, ContainsRegex("Method \\(_EVT, 1,[^}]*== 0x10[^}]*Notify \\(PWRB, 0x80\\)"
+                                    "[^}]*\\}[^}]*Else[^}]*Notify \\(VGEN, 0x80\\)"
+                                    "[^}]*Notify \\(VCLK, 0x80\\)"));
 }
 
 TEST_F(DisassemblyTest, OfTheDsdtHasTheSleepTypeThatPowersOff) {

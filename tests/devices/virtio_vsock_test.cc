@@ -280,8 +280,11 @@ TEST_P(VirtioVsockTest, ConnectionsWaitUntilARestoredDriverHasBeenTold) {
   Make();
   device_->RestoreState({});
   Start();
+  // At once, as a restored driver has given them: one that comes later says that it was told.
+  Pause();
   GiveEventBuffer();
   GiveEventBuffer();
+  device_->Resume();
   const HostSocket host = HostSocket::ConnectTo(path());
   ASSERT_TRUE(host.Write("CONNECT 4\n"));
   ASSERT_TRUE(SpinUntil([&] { return HasEvent(); }));

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "kvm/memory_layout.h"
 #include "tests/support/directories.h"
 #include "tests/support/races.h"
 #include "tests/support/status_matchers.h"
@@ -90,6 +91,44 @@ TEST_F(SaveMachineTest, TwoGoOnAtOnce) {
   }
   EXPECT_EQ(Make(config)->Pause(absl::ZeroDuration()).code(), absl::StatusCode::kDeadlineExceeded)
       << "a third one, which has not started";
+}
+
+// What its guest finds in memory at the moment it was saved: the identifier of the generation, and
+// the counter of VMClock.
+struct Generation {
+  explicit Generation(const std::string& memory) : id(memory.substr(kGenerationId, 16)) {
+    memory.copy(reinterpret_cast<char*>(&counter), sizeof counter, kVmClock + 104);
+  }
+  std::string id;
+  uint64_t counter = 0;
+};
+
+TEST_F(SaveMachineTest, EachCopyIsAGenerationOfItsOwn) {
+  MachineConfig config = Config("rw=randread runtime=60s");
+  config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+  for (const int number : {1, 2, 3}) {
+    auto machine = Begin(config);
+    SaveAndEnd(std::move(machine), Place(number));
+    GoOnFrom(Place(1), config);
+  }
+  const Generation original(Read(Place(1) + "/memory"));
+  const Generation one(Read(Place(2) + "/memory"));
+  const Generation other(Read(Place(3) + "/memory"));
+  EXPECT_EQ(original.counter, 0u);
+  EXPECT_EQ(one.counter, 1u);
+  EXPECT_EQ(other.counter, 1u);
+  EXPECT_NE(original.id, std::string(16, '\0'));
+  EXPECT_NE(one.id, original.id);
+  EXPECT_NE(other.id, original.id);
+  EXPECT_NE(other.id, one.id);
+}
+
+TEST_F(SaveMachineTest, ASaveThatFailsLeavesNothing) {
+  MachineConfig config = Config("rw=randread runtime=60s");
+  config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+  auto machine = Begin(config);
+  EXPECT_FALSE(machine->Save(Place(1)).ok()) << "it is not paused";
+  EXPECT_FALSE(fs::exists(Place(1)));
 }
 
 class SavedFileTest : public Saved {

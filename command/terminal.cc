@@ -52,14 +52,23 @@ std::unique_ptr<RawTerminal> RawTerminal::Enter(int fd) {
   struct sigaction action = {};
   action.sa_handler = RestoreAndCrash;
   action.sa_flags = SA_RESETHAND | SA_NODEFER;
-  for (const int signal : kCrashSignals) sigaction(signal, &action, nullptr);
+  for (const int signal : kCrashSignals) {
+    struct sigaction now = {};
+    sigaction(signal, nullptr, &now);
+    if (now.sa_handler != SIG_DFL) continue;  // whoever handles it does not crash
+    sigaction(signal, &action, nullptr);
+  }
   return std::unique_ptr<RawTerminal>(new RawTerminal);
 }
 
 RawTerminal::~RawTerminal() {
   Restore();
   raw_fd = -1;
-  for (const int signal : kCrashSignals) std::signal(signal, SIG_DFL);
+  for (const int signal : kCrashSignals) {
+    struct sigaction now = {};
+    sigaction(signal, nullptr, &now);
+    if (now.sa_handler == RestoreAndCrash) std::signal(signal, SIG_DFL);
+  }
 }
 
 }  // namespace ringside

@@ -43,6 +43,7 @@
 #include "vmm/event_queue.h"
 #include "vmm/guest_devices.h"
 #include "vmm/machine_state.h"
+#include "vmm/memory_watch.h"
 #include "vmm/networks.h"
 #include "vmm/pauser.h"
 #include "vmm/power_button.h"
@@ -135,6 +136,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status SaveState(SavedMachine& state);
   absl::Status SettleInterrupts();
   absl::StatusOr<VcpuStateShape> ReadVcpuShape() const;
+  absl::Status WatchMemory();
   // Into one that is built and has not started: instead of LoadGuest.
   absl::Status Load(const SavedMachine& state);
 
@@ -148,6 +150,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status Start();
   const MachineEnd& Wait();
   void End(MachineEnd end);
+  // As MemoryWatch::Loss.
+  absl::Status MemoryLoss() const;
   void FlushConsole();
   MachineStatistics Statistics();
 
@@ -169,6 +173,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::unique_ptr<EventQueue> events_;  // these two outlive the thread on which they tell
   std::unique_ptr<Pauser> pauser_;
   std::unique_ptr<IoThread> io_thread_;
+  std::unique_ptr<MemoryWatch> memory_watch_;  // null: the memory comes from no file
 
   std::unique_ptr<Console> console_;
   std::unique_ptr<PowerButton> power_button_;

@@ -138,6 +138,7 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
   }
   std::unique_ptr<Internals> machine(new Internals(as_saved, hooks, std::move(signals)));
   RINGSIDE_RETURN_IF_ERROR(machine->Build(&snapshot));
+  RINGSIDE_RETURN_IF_ERROR(machine->WatchMemory());
   RINGSIDE_RETURN_IF_ERROR(machine->Load(snapshot.state));
   return machine;
 }

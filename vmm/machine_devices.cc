@@ -93,6 +93,7 @@ absl::Status Machine::Internals::RestoreDevices(const DevicesState& state,
   RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
   const absl::Cleanup release = [this] { pauser_->Release(); };
   RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
+  const FaultsAllowed faults;
   RINGSIDE_RETURN_IF_ERROR(queues_->HoldMoves(deadline));
   const absl::Cleanup let_move = [this] { queues_->LetMove(); };
   // The other I/O threads have nothing in flight that could hold them.

@@ -57,7 +57,17 @@ absl::Status Machine::Internals::Start() {
   return absl::OkStatus();
 }
 
+absl::Status Machine::Internals::MemoryLoss() const {
+  return memory_watch_ != nullptr ? memory_watch_->Loss() : absl::OkStatus();
+}
+
 void Machine::Internals::End(MachineEnd end) {
+  // A guest crashes, or gives up, as well over memory that is gone.
+  if (end.kind != EndKind::kPowerOff && end.kind != EndKind::kStopped) {
+    if (const absl::Status loss = MemoryLoss(); !loss.ok()) {
+      end = {EndKind::kFailure, std::string(Message(loss))};
+    }
+  }
   const MutexLock lock(mutex_);
   if (end_.has_value()) return;  // the first reason counts
   end_ = std::move(end);

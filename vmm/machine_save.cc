@@ -63,6 +63,7 @@ absl::Status Machine::Internals::Save(const std::string& directory,
   };
   RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
   const absl::Cleanup release = [this] { pauser_->Release(); };
+  const FaultsAllowed faults;
   const std::string path = MemoryPath(directory);
   RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd file, CreateFile(path));
   absl::Cleanup remove = [&] { unlink(path.c_str()); };
@@ -70,6 +71,7 @@ absl::Status Machine::Internals::Save(const std::string& directory,
   RINGSIDE_RETURN_IF_ERROR(SaveState(state));
   RINGSIDE_ASSIGN_OR_RETURN(state.memory, WriteMemoryImage(memory_->regions(), memory_->is_shared(),
                                                            file, path, progress));
+  RINGSIDE_RETURN_IF_ERROR(MemoryLoss());
   RINGSIDE_RETURN_IF_ERROR(WriteState(directory, EncodeMachine(state)));
   std::move(remove).Cancel();
   std::move(remove_directory).Cancel();
@@ -105,7 +107,16 @@ absl::StatusOr<VcpuStateShape> Machine::Internals::ReadVcpuShape() const {
   return VcpuStateShape::Of(kvm);
 }
 
+absl::Status Machine::Internals::WatchMemory() {
+  RINGSIDE_ASSIGN_OR_RETURN(
+      memory_watch_,
+      MemoryWatch::Create(*memory_, MemoryPath(config_.restore), *io_thread_,
+                          [this] { End({EndKind::kFailure, "its memory is lost"}); }));
+  return absl::OkStatus();
+}
+
 absl::Status Machine::Internals::Load(const SavedMachine& state) {
+  const FaultsAllowed faults;
   if (state.vcpus.size() != vcpus_.size()) {
     return BadInput("the saved machine has %d vCPUs, and this one %d: give it as many",
                     state.vcpus.size(), vcpus_.size());
@@ -127,7 +138,7 @@ absl::Status Machine::Internals::Load(const SavedMachine& state) {
   RINGSIDE_RETURN_IF_ERROR(RenewGeneration(*memory_));
   RINGSIDE_RETURN_IF_ERROR(vm_->Pulse(kGenerationPin));
   for (const auto& vcpu : vcpus_) vcpu->kvm().TellClockOfPause();
-  return absl::OkStatus();
+  return MemoryLoss();
 }
 
 }  // namespace ringside

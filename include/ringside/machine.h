@@ -8,7 +8,10 @@
 //   }
 //
 // Any number of machines live in one process. Nothing here is global, installs a signal handler,
-// changes a working directory, writes to stdout or stderr, or calls exit.
+// changes a working directory, writes to stdout or stderr, or calls exit; but for one thing: the
+// first machine that goes on from a file (MachineConfig::restore) installs a handler of SIGBUS, so
+// that a file which becomes shorter ends that machine, not the process. It hands on what is not its
+// own; who installs one later has to do so, too.
 //
 // Threads: one thread owns the machine: it creates it, starts it, waits for its end and destroys
 // it. All else may be called from any thread but the machine's own, also by several at once; what
@@ -90,9 +93,9 @@ class RINGSIDE_EXPORT Machine {
   bool paused() const;
 
   // Writes a paused machine into a directory, which is made if it is not there, and which has no
-  // snapshot yet: MachineConfig::restore goes on from there. The machine stays as it is, and what is
-  // on its disks is for the caller to keep. `progress` is told, on this thread, of how many bytes of
-  // memory so many are written. Resume does not wait for this, but holds when it is done.
+  // snapshot yet: MachineConfig::restore goes on from there. The machine stays as it is, and what
+  // is on its disks is for the caller to keep. `progress` is told, on this thread, of how many
+  // bytes of memory so many are written. Resume does not wait for this, but holds when it is done.
   // FailedPrecondition: it is not paused, a device of the host is passed through to it, or the
   // directory cannot be used. On an error there is no snapshot.
   absl::Status Save(const std::string& directory,

@@ -1,4 +1,5 @@
 // Machines that are saved while their guests are at work, end, and go on from what was saved.
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <gmock/gmock.h>
@@ -129,6 +130,55 @@ TEST_F(SaveMachineTest, ASaveThatFailsLeavesNothing) {
   auto machine = Begin(config);
   EXPECT_FALSE(machine->Save(Place(1)).ok()) << "it is not paused";
   EXPECT_FALSE(fs::exists(Place(1)));
+}
+
+// A vCPU, an I/O thread, or several at once come upon it first.
+TEST_P(SavedUnderLoad, MemoryThatBecomesShorterEndsThatMachineAlone) {
+  MachineConfig config = ConfigOf(GetParam(), "60s");
+  config.disks[0].backend = NullConfig{.size = 16 * kMiB};
+  config.command_line = "rw=randread qd=8 runtime=60s wait=" + std::string(GetParam().wait);
+  config.cpus = 1;
+  config.disks[0].queues = 1;
+  auto machine = Begin(config);
+  ExpectProgress(*machine);
+  SaveAndEnd(std::move(machine), Place(1));
+  fs::create_directory(Place(2));
+  for (const char* file : {"state", "memory"}) {
+    fs::copy_file(Place(1) + "/" + file, Place(2) + "/" + file);
+  }
+  GoOnFrom(Place(1), config);
+  const auto other = Begin(config);
+  std::mt19937 random(1);
+  for (const uint64_t left : {uint64_t{0}, 1 * kMiB, 2 * kMiB, 3 * kMiB}) {
+    config.restore = Place(2);
+    const auto one = Begin(config);
+    testing::Delay(static_cast<int>(random() % 10'000));
+    fs::resize_file(MemoryPath(Place(2)), left);
+    const MachineEnd& end = one->Wait();
+    EXPECT_EQ(end.kind, EndKind::kFailure);
+    EXPECT_THAT(end.detail, HasSubstr("has become shorter, " + std::to_string(left) + " bytes"));
+    fs::copy_file(Place(1) + "/memory", MemoryPath(Place(2)), fs::copy_options::overwrite_existing);
+  }
+  ExpectProgress(*other);
+  EXPECT_FALSE(IsOver(*other));
+}
+
+TEST_F(SaveMachineTest, OfMemoryThatHasBecomeShorterNothingIsSaved) {
+  MachineConfig config = Config("rw=randread runtime=60s");
+  config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+  SaveAndEnd(Begin(config), Place(1));
+  GoOnFrom(Place(1), config);
+  const auto machine = Begin(config);
+  ASSERT_TRUE(machine->Pause().ok());
+  fs::resize_file(MemoryPath(Place(1)), kMiB);
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);  // as a program would that has a thread for them
+  const absl::Status status = machine->Save(Place(2));
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("has become shorter"));
+  EXPECT_FALSE(fs::exists(Place(2)));
 }
 
 class SavedFileTest : public Saved {

@@ -3,6 +3,11 @@
 // is made anew before the agent is called gone: an agent whose places are all taken closes those
 // that are idle.
 //
+// In a machine that goes on from a file it has the agent renew the guest's random numbers first, as
+// other machines may go on from the same file, and a kernel without a driver for VMGENID does not
+// learn of that. Where nobody wants to be told it is there for that alone, and ends once it is
+// done, or when nobody has answered for ten seconds.
+//
 // It costs nothing while the agent is there, and while the vsock has no driver or the machine
 // rests: the connection waits in the socket's backlog. Otherwise it asks again, first after 10 ms
 // and then ever less often, once a second in the end; so a guest whose agent comes and goes all the
@@ -16,8 +21,10 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/fd.h"
+#include "base/log.h"
 #include "poll/io_thread.h"
 
 namespace ringside {
@@ -28,16 +35,23 @@ class AgentWatch {
   static constexpr int64_t kLastDelayNs = 1'000'000'000;
   static constexpr int64_t kSteadyNs = 1'000'000'000;  // an answer for so long makes delays short
 
-  // `path`: of the vsock's socket.
-  AgentWatch(std::string path, IoThread& io_thread, std::function<void(bool up)> told)
-      : path_(std::move(path)), io_thread_(io_thread), told_(std::move(told)) {}
+  static constexpr int64_t kRenewalLimitNs = 10'000'000'000;
+
+  struct Config {
+    std::string path;                   // of the vsock's socket
+    std::function<void(bool up)> told;  // null: nobody wants to know
+    bool renews = false;                // the guest is a copy
+    Logger log = Logger();
+  };
+  AgentWatch(Config config, IoThread& io_thread)
+      : config_(std::move(config)), io_thread_(io_thread), to_renew_(config_.renews) {}
   // Nothing is told from then on.
   ~AgentWatch();
   AgentWatch(const AgentWatch&) = delete;
   AgentWatch& operator=(const AgentWatch&) = delete;
 
   // Once.
-  void Begin() { io_thread_.Post(connect_); }
+  void Begin();
 
  private:
   class Connection final : public FdWatch {
@@ -59,17 +73,22 @@ class AgentWatch {
   void Read();
   bool ReadSome();
   enum class Said { kPart, kAll, kWrong };
-  Said Parse() const;
+  Said Parse();
+  Said ParseAnswers(std::string_view answers);
+  bool is_wanted() const;
   void Answered();
+  void Tell(bool up);
   void Gone();
   void Drop();
 
-  const std::string path_;
+  const Config config_;
   IoThread& io_thread_;
-  const std::function<void(bool up)> told_;
 
+  int64_t begun_ns_ = 0;
+  bool to_renew_;  // with the next question
   std::optional<Connection> connection_;
   std::string said_;         // by the agent, on this connection
+  std::string refusal_;      // of what was to be renewed; empty: none
   int64_t answered_ns_ = 0;  // 0: not on this connection
   bool is_over_ = false;     // it is being destroyed
   bool is_up_ = false;       // as was told

@@ -142,6 +142,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
 
   // machine_devices.cc
   absl::Status AddDevices();
+  void WatchAgent(const VsockConfig& vsock);
   // All but those that are passed through.
   absl::StatusOr<std::unique_ptr<GuestDevices>> MakeDevices();
   absl::Status ReplaceDevices(std::unique_ptr<GuestDevices> devices, const DevicesState& state);
@@ -189,7 +190,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::unique_ptr<Disks> disks_;
   std::unique_ptr<Networks> networks_;
   std::unique_ptr<Vsock> vsock_;             // null: it has none
-  std::unique_ptr<AgentWatch> agent_watch_;  // null: nobody wants to know; until Wait
+  std::unique_ptr<AgentWatch> agent_watch_;  // null: it is not needed; until Wait
   AssignedDevices assigned_;
   // For whoever holds the machine (Pauser::Hold), and where it does not run.
   std::unique_ptr<GuestDevices> devices_;

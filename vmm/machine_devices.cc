@@ -27,11 +27,7 @@ absl::Status Machine::Internals::AddDevices() {
                          .log = log_,
                          .pull_plug = [this] { End({EndKind::kStopped, ""}); }});
   RINGSIDE_RETURN_IF_ERROR(vm_->AssignIrqFd(power_interrupt_, kPowerButtonPin));
-  if (config_.vsock.has_value() && config_.vsock->watch_agent && config_.events != nullptr) {
-    agent_watch_ = std::make_unique<AgentWatch>(config_.vsock->path, *io_thread_, [this](bool up) {
-      events_->Put(up ? EventKind::kAgentUp : EventKind::kAgentLost);
-    });
-  }
+  if (config_.vsock.has_value()) WatchAgent(*config_.vsock);
   interrupt_router_ = std::make_unique<InterruptRouter>(*vm_, log_);
   RINGSIDE_RETURN_IF_ERROR(disks_->MapMemory(*memory_));
   RINGSIDE_ASSIGN_OR_RETURN(devices_, MakeDevices());
@@ -46,6 +42,17 @@ absl::Status Machine::Internals::AddDevices() {
   memory_slots_ =
       std::make_unique<MemorySlots>(*vm_, static_cast<uint32_t>(memory_->regions().size()), log_);
   return assigned_.Plug(*memory_, *interrupt_router_, *memory_slots_, devices_->pci_host());
+}
+
+void Machine::Internals::WatchAgent(const VsockConfig& vsock) {
+  AgentWatch::Config watch = {.path = vsock.path, .renews = !config_.restore.empty(), .log = log_};
+  if (vsock.watch_agent && config_.events != nullptr) {
+    watch.told = [this](bool up) {
+      events_->Put(up ? EventKind::kAgentUp : EventKind::kAgentLost);
+    };
+  }
+  if (!watch.told && !watch.renews) return;
+  agent_watch_ = std::make_unique<AgentWatch>(std::move(watch), *io_thread_);
 }
 
 absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::Internals::MakeDevices() {

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/unix_listener.h"
 #include "tests/support/directories.h"
+#include "tests/support/recording_log.h"
 #include "tests/support/wait.h"
 
 namespace ringside {
@@ -31,12 +32,27 @@ std::string GoodAnswer() {
 
 class AgentWatchTest : public ::testing::Test {
  protected:
-  void Begin() {
-    watch_ = std::make_unique<AgentWatch>(path_, *io_thread_, [this](bool up) {
-      const MutexLock lock(mutex_);
-      told_.push_back(up);
-    });
+  void Begin(bool is_told = true, bool renews = false) {
+    AgentWatch::Config config = {.path = path_, .renews = renews, .log = Logger(&log_)};
+    if (is_told) {
+      config.told = [this](bool up) {
+        const MutexLock lock(mutex_);
+        told_.push_back(up);
+      };
+    }
+    watch_ = std::make_unique<AgentWatch>(std::move(config), *io_thread_);
     watch_->Begin();
+  }
+  // What a connection of it has asked.
+  static std::string Asked(const std::unique_ptr<UniqueFd>& fd) {
+    std::string question(1024, '\0');
+    ssize_t got = 0;
+    EXPECT_TRUE(SpinUntil([&] {
+      got = recv(fd->get(), question.data(), question.size(), 0);
+      return got >= 0;
+    }));
+    question.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+    return question;
   }
   void Listen() { listener_ = std::make_unique<UnixListener>(*UnixListener::Bind(path_)); }
   // The next connection of the watch, which has asked; closed when it is dropped.
@@ -65,6 +81,7 @@ class AgentWatchTest : public ::testing::Test {
     return SpinUntil([&] { return told().size() >= count; });
   }
 
+  testing::RecordingLog log_;
   testing::TempDirectory directory_;
   const std::string path_ = directory_.path() / "vsock";
   std::unique_ptr<IoThread> io_thread_ = *IoThread::Start("test");
@@ -81,13 +98,7 @@ TEST_F(AgentWatchTest, AnAgentThatAnswersIsUpUntilNoFurtherConnectionIsAnswered)
   std::string expected = "CONNECT 5005\n";
   Encode(HelloMessage{.capabilities = 0}, expected);
   expected += Frame(AgentType::kPing);
-  std::string question(64, '\0');
-  ssize_t got = 0;
-  ASSERT_TRUE(SpinUntil([&] {
-    got = recv(connection->get(), question.data(), question.size(), 0);
-    return got >= 0;
-  }));
-  EXPECT_EQ(question.substr(0, static_cast<size_t>(got)), expected);
+  EXPECT_EQ(Asked(connection), expected);
   // In two parts.
   Say(connection, GoodAnswer().substr(0, 20));
   EXPECT_TRUE(told().empty());
@@ -121,7 +132,7 @@ TEST_F(AgentWatchTest, WhatIsNoAnswerIsNoAgent) {
   Begin();
   const std::string good = GoodAnswer();
   for (const std::string& answer :
-       {std::string("NO\n"), std::string(300, 'x'), "OK 1\n" + Frame(AgentType::kDone),
+       {std::string("NO\n"), std::string(1300, 'x'), "OK 1\n" + Frame(AgentType::kDone),
         good.substr(0, good.size() - 8) + Frame(AgentType::kTreeEnd), good + "x",
         "OK 1\n" + std::string(8, '\xff')}) {
     auto connection = Accept();
@@ -156,6 +167,57 @@ TEST_F(AgentWatchTest, OneThatComesAndGoesIsToldOfEverLessOften) {
   // 10 ms and a quarter more each time.
   EXPECT_GT(MonotonicNs() - begin_ns, 1'000'000'000);
   EXPECT_LE(told().size(), size_t{kConnections});
+}
+
+// Of a guest that is a copy: it gets random bytes between HELLO and PING, once, and others each
+// time.
+TEST_F(AgentWatchTest, ACopyRenewsItsRandomNumbersOnce) {
+  std::string head = "CONNECT 5005\n";
+  Encode(HelloMessage{.capabilities = 0}, head);
+  const size_t plain = (head + Frame(AgentType::kPing)).size();
+  Listen();
+  Begin(true, true);
+  auto connection = Accept();
+  const std::string unanswered = Asked(connection);
+  connection.reset();
+  connection = Accept();
+  const std::string asked = Asked(connection);
+  EXPECT_EQ(asked.size(), plain + kFrameHeader + 256);
+  AgentFrame frame;
+  ASSERT_EQ(ReadFrame(std::string_view(asked).substr(head.size()), frame), FrameState::kWhole);
+  EXPECT_EQ(frame.type, AgentType::kEntropy);
+  EXPECT_NE(asked, unanswered);
+  Say(connection, GoodAnswer());
+  EXPECT_TRUE(told().empty()) << "that was not yet all";
+  Say(connection, Frame(AgentType::kDone));
+  EXPECT_TRUE(HasTold(1));
+  connection.reset();
+  EXPECT_EQ(Asked(Accept()).size(), plain);
+  EXPECT_TRUE(log_.lines().empty());
+}
+
+TEST_F(AgentWatchTest, WhereNobodyWantsToKnowItIsOverWhenThatIsDone) {
+  Listen();
+  Begin(false, true);
+  Accept().reset();
+  auto connection = Accept();
+  Say(connection, GoodAnswer() + Frame(AgentType::kDone));
+  EXPECT_TRUE(SpinUntil([&] { return IsOver(connection); }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(listener_->Accept()->has_value());
+}
+
+TEST_F(AgentWatchTest, ThatItCannotBeDoneIsSaid) {
+  Listen();
+  Begin(true, true);
+  auto connection = Accept();
+  std::string answer = "OK 1\n";
+  Encode(HelloMessage{}, answer);
+  Encode(ErrorMessage{.error = 1, .text = "not\npermitted"}, answer);
+  Say(connection, answer + Frame(AgentType::kDone));
+  ASSERT_TRUE(HasTold(1));
+  ASSERT_EQ(log_.lines().size(), 1u);
+  EXPECT_NE(log_.lines()[0].find("renew"), std::string::npos) << log_.lines()[0];
 }
 
 TEST_F(AgentWatchTest, ItEndsAtAnyTime) {

@@ -8,6 +8,7 @@
 // Units: bytes. Errors of requests are negative errno values.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -15,6 +16,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "base/memory_region.h"
@@ -77,6 +79,14 @@ struct BlockInfo {
   uint64_t host_device = 0;  // the number (dev_t) of the host's block device; 0: it is none
 };
 
+// By what a disk's content is told from another's: of an overlay, its file, and as which that was
+// last open for writing (docs/overlays.md).
+struct ContentId {
+  std::array<uint8_t, 16> id = {};
+  std::array<uint8_t, 16> generation = {};
+  bool operator==(const ContentId&) const = default;
+};
+
 class BlockChannel {
  public:
   virtual ~BlockChannel() = default;
@@ -98,6 +108,10 @@ class BlockDevice {
   virtual const BlockInfo& info() const = 0;
   // What it is, and what all its channels have counted so far. Any thread.
   virtual BlockStatistics Statistics() const { return {}; }
+  // As which whoever opens it next will find it; nothing where content cannot be told apart.
+  virtual std::optional<ContentId> Content() const { return std::nullopt; }
+  // As which it was found when it was opened, then what it stands on, from there down.
+  virtual std::vector<ContentId> Found() const { return {}; }
   // The memory that segments will point to, by their `region`: for devices that reach it by DMA.
   // Once for each memory, before the first request; the memory outlives the device.
   virtual absl::Status MapMemory(std::span<const MemoryRegion> /*regions*/) {

@@ -9,6 +9,7 @@ namespace ringside {
 namespace {
 
 constexpr double kTicksPerSecond = 1e9 * kThrottleTicksPerNs;
+constexpr int64_t kMostDebt = int64_t{1} << 60;  // two years: sums with the clock do not overflow
 
 struct NamedLimit {
   const char* name;
@@ -18,7 +19,7 @@ struct NamedLimit {
   bool counts_bytes;
 };
 
-constexpr std::array<NamedLimit, 6> kNamedLimits = {{
+constexpr std::array<NamedLimit, kThrottleLimits> kNamedLimits = {{
     {"iops-total", &ThrottleLimits::iops_total, true, true, false},
     {"iops-read", &ThrottleLimits::iops_read, true, false, false},
     {"iops-write", &ThrottleLimits::iops_write, false, true, false},
@@ -106,6 +107,22 @@ void Throttle::AddTo(ThrottleRates& rates) {
     };
     add(limit.average, paid_[2 * i], BurstTicks(limit));
     add(limit.max, paid_[2 * i + 1], 0);
+  }
+}
+
+ThrottleDebts Throttle::Debts(int64_t now_ns) const {
+  ThrottleDebts debts;
+  std::ranges::transform(paid_, debts.begin(), [&](const std::atomic<int64_t>& paid) {
+    return std::max<int64_t>(paid.load(std::memory_order_relaxed) - now_ns * kThrottleTicksPerNs,
+                             0);
+  });
+  return debts;
+}
+
+void Throttle::Owe(const ThrottleDebts& debts, int64_t now_ns) {
+  for (size_t i = 0; i < debts.size(); ++i) {
+    const int64_t debt = std::clamp<int64_t>(debts[i], 0, kMostDebt);
+    if (debt > 0) paid_[i].store(now_ns * kThrottleTicksPerNs + debt, std::memory_order_relaxed);
   }
 }
 

@@ -36,6 +36,11 @@ struct ThrottleRate {
 // Those that a read, or any other request, is charged to.
 using ThrottleRates = std::array<std::vector<ThrottleRate>, 2>;
 
+// How long it takes until each limit's debts are paid, at its average and at the rate of its
+// bursts, in ticks; 0: it has none. What a saved machine keeps of them.
+inline constexpr size_t kThrottleLimits = 6;
+using ThrottleDebts = std::array<int64_t, 2 * kThrottleLimits>;
+
 // The limits of one disk or group, and how far each is used up.
 class Throttle {
  public:
@@ -47,15 +52,16 @@ class Throttle {
   bool any() const;
   // Adds its own as they are now; what they refer to is this throttle's.
   void AddTo(ThrottleRates& rates);
+  ThrottleDebts Debts(int64_t now_ns) const;
+  // Any numbers: less than none is none, and what is far beyond a burst is as much as that may be.
+  void Owe(const ThrottleDebts& debts, int64_t now_ns);
 
  private:
-  static constexpr size_t kLimits = 6;
-
   mutable Mutex mutex_;
   ThrottleLimits limits_ ABSL_GUARDED_BY(mutex_);
   // Twice per limit: at its average, and at the rate of its bursts. Relaxed: each is a number by
   // itself, which no other data hangs on.
-  std::array<std::atomic<int64_t>, 2 * kLimits> paid_{};
+  std::array<std::atomic<int64_t>, 2 * kThrottleLimits> paid_{};
 };
 
 class DiskThrottle;
@@ -87,6 +93,8 @@ class DiskThrottle {
 
   void Set(const ThrottleLimits& limits);
   ThrottleLimits limits() const { return own_.limits(); }
+  // Without its group.
+  Throttle& own() { return own_; }
 
   // Another one whenever limits change; 0: there are none. This look is all that a disk without
   // limits pays. Acquire: pairs with Changed, whose limits are then seen.

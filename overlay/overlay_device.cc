@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
+#include <iterator>
 #include <utility>
 
 #include "base/memory_file.h"
@@ -142,6 +143,7 @@ absl::StatusOr<OverlayDevice::Parts> OverlayDevice::OpenParts(const OverlayConfi
   }
   const uint64_t size = config.size == 0 ? base.size : config.size;
   RINGSIDE_ASSIGN_OR_RETURN(parts.header, NewOverlayHeader(size, base, HintOf(config.base)));
+  parts.found = ContentOf(parts.header);
   parts.header.data_offset = 0;
   RINGSIDE_ASSIGN_OR_RETURN(parts.map, BlockMap::Create(parts.header));
   RINGSIDE_ASSIGN_OR_RETURN(UniqueFd memory,
@@ -162,6 +164,7 @@ absl::Status OverlayDevice::OpenFileOf(const OverlayConfig& config, const BaseId
   if (!config.read_only && OverlayFile::IsMissing(config.path)) {
     const uint64_t size = config.size == 0 ? base.size : config.size;
     RINGSIDE_ASSIGN_OR_RETURN(parts.header, NewOverlayHeader(size, base, HintOf(config.base)));
+    parts.found = ContentOf(parts.header);
     RINGSIDE_ASSIGN_OR_RETURN(parts.file, OverlayFile::Create(config.path, parts.header));
     RINGSIDE_ASSIGN_OR_RETURN(parts.map, BlockMap::Create(parts.header));
     return absl::OkStatus();
@@ -169,6 +172,7 @@ absl::Status OverlayDevice::OpenFileOf(const OverlayConfig& config, const BaseId
   const OverlayAccess access = config.read_only ? OverlayAccess::kRead : OverlayAccess::kWrite;
   RINGSIDE_ASSIGN_OR_RETURN(parts.file, OverlayFile::Open(config.path, access));
   OverlayFile& file = *parts.file;
+  parts.found = ContentOf(file.header());
   RINGSIDE_RETURN_IF_ERROR(CheckBase(file.header(), base, file.name()));
   if (config.size != 0 && config.size != file.header().size) {
     return BadInput("%s has %d bytes, and size=%d is another size: leave that out", file.name(),
@@ -190,8 +194,10 @@ OverlayDevice::OverlayDevice(const OverlayConfig& config, Parts parts, Logger lo
       data_(std::move(parts.data)),
       file_(std::move(parts.file)),
       header_(parts.header),
+      found_{parts.found},
       info_(data_->info()),
       state_(std::move(parts.map), parts.header, config.limit, file_.has_value()) {
+  std::ranges::copy(base_->Found(), std::back_inserter(found_));
   info_.size = header_.size;
   info_.logical_block = std::max(info_.logical_block, base_->info().logical_block);
   info_.physical_block = std::max(info_.physical_block, static_cast<uint32_t>(kOverlayBlock));

@@ -28,6 +28,8 @@ class OverlayDevice final : public BlockDevice {
 
   const BlockInfo& info() const override { return info_; }
   BlockStatistics Statistics() const override;
+  std::optional<ContentId> Content() const override { return ContentOf(header_); }
+  std::vector<ContentId> Found() const override { return found_; }
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override;
   // Up to the capacity of its map.
   absl::Status Resize(std::optional<uint64_t> size) override;
@@ -43,12 +45,16 @@ class OverlayDevice final : public BlockDevice {
     std::unique_ptr<BlockDevice> base;
     std::optional<OverlayFile> file;  // none in memory
     OverlayHeader header;
+    ContentId found;  // before it was opened for writing
     std::unique_ptr<BlockMap> map;
     std::unique_ptr<BlockDevice> data;
     UniqueFd counted;  // OverlayState::counted
   };
 
   OverlayDevice(const OverlayConfig& config, Parts parts, Logger logger);
+  static ContentId ContentOf(const OverlayHeader& header) {
+    return {.id = header.id, .generation = header.generation};
+  }
   static absl::StatusOr<Parts> OpenParts(const OverlayConfig& config, const BlockContext& context);
   static absl::Status Limit(const OverlayConfig& config, const UniqueFd& data, Parts& parts);
   static absl::Status OpenFileOf(const OverlayConfig& config, const BaseIdentity& base,
@@ -62,6 +68,7 @@ class OverlayDevice final : public BlockDevice {
   Mutex file_mutex_;
   std::optional<OverlayFile> file_;  // written by one at a time: Resize, and the destructor
   OverlayHeader header_;             // as it was opened
+  std::vector<ContentId> found_;
   BlockInfo info_;
   OverlayState state_;
   CounterPool<OverlayCounters> counters_;

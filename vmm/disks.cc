@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/strings/escaping.h"
+#include "base/clock.h"
 #include "base/nearest.h"
 #include "base/status.h"
 #include "faults/disk_filters.h"
@@ -10,6 +12,11 @@
 
 namespace ringside {
 namespace {
+
+std::string IdText(const ContentId& content) {
+  return absl::BytesToHexString(
+      {reinterpret_cast<const char*>(content.id.data()), content.id.size()});
+}
 
 // What the bus has room for, beside the host bridge and the entropy device.
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
@@ -152,6 +159,47 @@ void Disks::EndSoon() {
     const MutexLock lock(disk.mutex);
     disk.device->EndSoon();
   }
+}
+
+void Disks::Save(HostState& state) const {
+  const int64_t now_ns = MonotonicNs();
+  for (const Disk& disk : disks_) {
+    state.AddDebts(disk.id, false, disk.throttle->own().Debts(now_ns));
+    const MutexLock lock(disk.mutex);
+    if (const auto content = disk.device->Content()) state.contents.push_back({disk.id, *content});
+  }
+  for (const auto& group : groups_) {
+    state.AddDebts(group->id(), true, group->throttle().Debts(now_ns));
+  }
+}
+
+absl::Status Disks::Restore(const HostState& state) {
+  for (const HostState::Content& content : state.contents) {
+    RINGSIDE_RETURN_IF_ERROR(CheckContent(content));
+  }
+  const int64_t now_ns = MonotonicNs();
+  for (const auto& [id, is_group, ticks] : state.debts) {
+    for (const auto& group : groups_) {
+      if (is_group != 0 && group->id() == id) group->throttle().Owe(ticks, now_ns);
+    }
+    for (Disk& disk : disks_) {
+      if (is_group == 0 && disk.id == id) disk.throttle->own().Owe(ticks, now_ns);
+    }
+  }
+  return absl::OkStatus();
+}
+
+// One that is no overlay cannot be told from what was saved: an image, say, that was made of it.
+absl::Status Disks::CheckContent(const HostState::Content& saved) const {
+  const auto disk = std::ranges::find(disks_, saved.disk, &Disk::id);
+  if (disk == disks_.end()) return absl::OkStatus();
+  const MutexLock lock(disk->mutex);
+  const std::vector<ContentId> found = disk->device->Found();
+  if (found.empty() || std::ranges::find(found, saved.id) != found.end()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "disk '%s': '%s' is neither the overlay %s that the saved machine had nor made on it, or it "
+      "has been open for writing since: give it a copy of that, or an overlay on it",
+      saved.disk, disk->backend.name, IdText(saved.id)));
 }
 
 void Disks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {

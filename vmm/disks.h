@@ -28,6 +28,7 @@
 #include "vmm/device_queues.h"
 #include "vmm/disk_reports.h"
 #include "vmm/guest_devices.h"
+#include "vmm/host_state.h"
 #include "vmm/queue_mapping.h"
 
 namespace ringside {
@@ -67,6 +68,10 @@ class Disks {
                     absl::Duration patience);
   // The disks on this block device of the host, by their ids; 0: on any.
   std::vector<std::string> OnHostDevice(uint64_t device) const;
+  // Of a machine that rests: what a saved one keeps.
+  void Save(HostState& state) const;
+  // FailedPrecondition: a disk has another content than was saved, as far as that can be told.
+  absl::Status Restore(const HostState& state);
   // Adds what is known here, but for the queues' own.
   void Collect(const DeviceQueues& queues, MachineStatistics& statistics) const;
 
@@ -98,6 +103,7 @@ class Disks {
   absl::Status Add(const DiskConfig& config, const IoThreads& io_threads, uint32_t cpus,
                    const BlockContext& context);
   absl::StatusOr<Disk*> Find(const std::string& id);
+  absl::Status CheckContent(const HostState::Content& saved) const;
   absl::StatusOr<ThrottleGroup*> FindGroup(const std::string& id);
   absl::StatusOr<std::unique_ptr<BlockDevice>> OpenNext(const Disk& disk,
                                                         const BlockBackend& backend,

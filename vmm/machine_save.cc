@@ -83,6 +83,8 @@ absl::Status Machine::Internals::SaveState(SavedMachine& state) {
   RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
   RINGSIDE_ASSIGN_OR_RETURN(state.devices, devices_->Save());
   state.devices.serial = console_->serial().Save();
+  disks_->Save(state.host);
+  networks_->Save(state.host);
   RINGSIDE_RETURN_IF_ERROR(SettleInterrupts());
   RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, ReadVcpuShape());
   for (size_t i = 0; i < vcpus_.size(); ++i) {
@@ -126,6 +128,8 @@ absl::Status Machine::Internals::Load(const SavedMachine& state) {
                     state.vm.pit.has_value() ? "an" : "no", has_pit_ ? "has" : "has none");
   }
   RINGSIDE_RETURN_IF_ERROR(devices_->Check(state.devices));
+  RINGSIDE_RETURN_IF_ERROR(disks_->Restore(state.host));
+  networks_->Restore(state.host);
   RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, ReadVcpuShape());
   for (size_t i = 0; i < vcpus_.size(); ++i) {
     cpuids_[i] = state.vcpus[i].cpuid;

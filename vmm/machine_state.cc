@@ -1,5 +1,6 @@
 #include "vmm/machine_state.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -19,6 +20,7 @@ constexpr uint32_t kMachineTag = StateTag("MACH");
 constexpr uint32_t kVmTag = StateTag("VM  ");
 constexpr uint32_t kVcpuTag = StateTag("VCPU");
 constexpr uint32_t kDevicesTag = StateTag("DEVS");
+constexpr uint32_t kHostTag = StateTag("HOST");  // not there where it would say nothing
 constexpr uint32_t kMachineVersion = 1;
 
 std::vector<uint8_t> EncodeShape(const SavedMachine& state) {
@@ -56,12 +58,27 @@ absl::Status DecodeSection(const StateSection& section, SavedMachine& state) {
       return Decode(section.version, section.payload, state.vcpus.emplace_back());
     case kDevicesTag:
       return Decode(section.version, section.payload, state.devices);
+    case kHostTag:
+      return Decode(section.version, section.payload, state.host);
     default:
       return BadInput(
           "the state has a section '%s', which this Ringside does not know: use the one "
           "that saved it, or a newer one",
           StateTagName(section.tag));
   }
+}
+
+absl::Status CheckCounts(const std::vector<StateSection>& sections, uint32_t vcpus) {
+  const auto check = [&](uint32_t tag, ptrdiff_t least, ptrdiff_t most) -> absl::Status {
+    const ptrdiff_t count = std::ranges::count(sections, tag, &StateSection::tag);
+    if (count >= least && count <= most) return absl::OkStatus();
+    return BadInput("the state has %d sections '%s', and such a machine's %d", count,
+                    StateTagName(tag), most);
+  };
+  RINGSIDE_RETURN_IF_ERROR(check(kVcpuTag, vcpus, vcpus));
+  RINGSIDE_RETURN_IF_ERROR(check(kVmTag, 1, 1));
+  RINGSIDE_RETURN_IF_ERROR(check(kDevicesTag, 1, 1));
+  return check(kHostTag, 0, 1);
 }
 
 // Not a FIFO, on which an open would wait.
@@ -85,6 +102,7 @@ std::vector<uint8_t> EncodeMachine(const SavedMachine& state) {
   file.Add(kVmTag, kVmStateVersion, Encode(state.vm));
   for (const VcpuState& vcpu : state.vcpus) file.Add(kVcpuTag, kVcpuStateVersion, Encode(vcpu));
   file.Add(kDevicesTag, kDevicesStateVersion, Encode(state.devices));
+  if (state.host != HostState{}) file.Add(kHostTag, kHostStateVersion, Encode(state.host));
   return std::move(file).Finish();
 }
 
@@ -95,15 +113,10 @@ absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes) {
   }
   SavedMachine state;
   RINGSIDE_ASSIGN_OR_RETURN(const uint32_t vcpus, DecodeShape(sections.front(), state));
-  uint32_t others = 0;  // the VM and its devices, once each
   for (const StateSection& section : std::span(sections).subspan(1)) {
     RINGSIDE_RETURN_IF_ERROR(DecodeSection(section, state));
-    if (section.tag != kVcpuTag) ++others;
   }
-  if (vcpus != state.vcpus.size() || others != 2) {
-    return BadInput("the state of a machine with %d vCPUs has %d of them, and %d other parts of 2",
-                    vcpus, state.vcpus.size(), others);
-  }
+  RINGSIDE_RETURN_IF_ERROR(CheckCounts(sections, vcpus));
   return state;
 }
 

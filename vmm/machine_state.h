@@ -15,6 +15,7 @@
 #include "kvm/vm_state.h"
 #include "snapshot/memory_image.h"
 #include "vmm/guest_devices.h"
+#include "vmm/host_state.h"
 
 namespace ringside {
 
@@ -27,6 +28,7 @@ struct SavedMachine {
   VmState vm;
   std::vector<VcpuState> vcpus;
   DevicesState devices;
+  HostState host;
 };
 
 inline std::string MemoryPath(const std::string& directory) {

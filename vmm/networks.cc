@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/fnv.h"
 #include "base/host_files.h"
 #include "base/nearest.h"
@@ -176,6 +177,22 @@ absl::Status Networks::SetThrottle(const std::string& id, const ThrottleLimits& 
   }
   network->throttle.Set(limits);
   return absl::OkStatus();
+}
+
+void Networks::Save(HostState& state) {
+  const int64_t now_ns = MonotonicNs();
+  for (Network& network : networks_) {
+    state.AddDebts(network.id, false, network.throttle.own().Debts(now_ns));
+  }
+}
+
+void Networks::Restore(const HostState& state) {
+  const int64_t now_ns = MonotonicNs();
+  for (const auto& [id, is_group, ticks] : state.debts) {
+    for (Network& network : networks_) {
+      if (is_group == 0 && network.id == id) network.throttle.own().Owe(ticks, now_ns);
+    }
+  }
 }
 
 void Networks::Collect(const DeviceQueues& queues, MachineStatistics& statistics) const {

@@ -19,6 +19,7 @@
 #include "ringside/statistics.h"
 #include "vmm/device_queues.h"
 #include "vmm/guest_devices.h"
+#include "vmm/host_state.h"
 
 namespace ringside {
 
@@ -46,6 +47,9 @@ class Networks {
   bool Has(const std::string& id) const;
   // Of one that there is.
   absl::Status SetThrottle(const std::string& id, const ThrottleLimits& limits);
+  // As Disks.
+  void Save(HostState& state);
+  void Restore(const HostState& state);
   // Adds what is known here, but for the queues' own.
   void Collect(const DeviceQueues& queues, MachineStatistics& statistics) const;
 

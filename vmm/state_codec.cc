@@ -119,6 +119,19 @@ void Visit(auto& visit, Is<DevicesState> auto& state) {
   });
 }
 
+void Visit(auto& visit, Is<HostState> auto& state) {
+  visit.Elements(state.debts, [&](auto& debts) {
+    visit.Text(debts.id);
+    visit.Part(debts.is_group);
+    visit.Part(debts.ticks);
+  });
+  visit.Elements(state.contents, [&](auto& content) {
+    visit.Text(content.disk);
+    visit.Part(content.id.id);
+    visit.Part(content.id.generation);
+  });
+}
+
 // An optional part has a byte in front, 1 if it is there.
 void Visit(Writer& visit, const VmState& state) {
   visit.Part(state.clock);
@@ -170,6 +183,9 @@ std::vector<uint8_t> Encode(const VmState& state) {
 std::vector<uint8_t> Encode(const DevicesState& state) {
   return EncodeAny(state);
 }
+std::vector<uint8_t> Encode(const HostState& state) {
+  return EncodeAny(state);
+}
 
 absl::Status Decode(uint32_t version, std::span<const uint8_t> bytes, VcpuState& state) {
   return DecodeAny("vCPU", version, kVcpuStateVersion, bytes, state);
@@ -179,6 +195,9 @@ absl::Status Decode(uint32_t version, std::span<const uint8_t> bytes, VmState& s
 }
 absl::Status Decode(uint32_t version, std::span<const uint8_t> bytes, DevicesState& state) {
   return DecodeAny("set of devices", version, kDevicesStateVersion, bytes, state);
+}
+absl::Status Decode(uint32_t version, std::span<const uint8_t> bytes, HostState& state) {
+  return DecodeAny("host's part", version, kHostStateVersion, bytes, state);
 }
 
 }  // namespace ringside

@@ -181,6 +181,81 @@ TEST_F(SaveMachineTest, OfMemoryThatHasBecomeShorterNothingIsSaved) {
   EXPECT_FALSE(fs::exists(Place(2)));
 }
 
+// How much of its limits it has used up, a saved machine keeps; time that has gone by pays for it.
+TEST_F(SaveMachineTest, LimitsKeepTheirDebts) {
+  MachineConfig config = Config("rw=randread qd=8 runtime=60s wait=irq");
+  config.throttle_groups = {{.id = "all", .limits = {.bps_total = {.average = 16}}}};
+  config.disks = {{.backend = NullConfig{.size = 16 * kMiB},
+                   .throttle = {.iops_total = {.average = 1}},
+                   .throttle_group = "all"}};
+  auto machine = Begin(config);
+  ExpectProgress(*machine);
+  SaveAndEnd(std::move(machine), Place(1));
+  GoOnFrom(Place(1), config);
+  machine = Make(config);
+  ASSERT_TRUE(machine->Start().ok());
+  SaveAndEnd(std::move(machine), Place(2));
+  const std::vector<HostState::Debts> before = OpenSnapshot(Place(1))->state.host.debts;
+  const std::vector<HostState::Debts> after = OpenSnapshot(Place(2))->state.host.debts;
+  ASSERT_EQ(before.size(), 2u);
+  ASSERT_EQ(after.size(), 2u);
+  const auto longest = [](const HostState::Debts& debts) {
+    return *std::ranges::max_element(debts.ticks);
+  };
+  constexpr int64_t kSecond = 1'000'000'000 * kThrottleTicksPerNs;
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(after[i].id, i == 0 ? "disk0" : "all");
+    EXPECT_EQ(after[i].is_group, i);
+    EXPECT_GT(longest(before[i]), i == 0 ? kSecond / 2 : 100 * kSecond);
+    EXPECT_GT(longest(after[i]), longest(before[i]) / 2);
+  }
+}
+
+class SavedOverlayTest : public Saved {
+ protected:
+  SavedOverlayTest() {
+    Write(PathOf("base"), "");
+    fs::resize_file(PathOf("base"), 16 * kMiB);
+  }
+  BlockBackend Overlay(const std::string& name, const std::string& below = "") const {
+    const BlockBackend image = FileConfig{.path = PathOf("base"), .read_only = true};
+    if (below.empty()) return OverlayConfig{.base = image, .path = PathOf(name)};
+    return OverlayConfig{
+        .base = OverlayConfig{.base = image, .path = PathOf(below), .read_only = true},
+        .path = PathOf(name)};
+  }
+  std::string PathOf(const std::string& name) const { return directory_.path() / name; }
+};
+
+TEST_F(SavedOverlayTest, AnotherOverlayOrOneThatHasBeenWrittenSinceIsRefused) {
+  MachineConfig config = Config("rw=randrw verify=1 size=1M runtime=60s wait=irq");
+  config.disks = {{.backend = Overlay("one")}};
+  auto machine = Begin(config);
+  ExpectProgress(*machine);
+  SaveAndEnd(std::move(machine), Place(1));
+  fs::copy_file(PathOf("one"), PathOf("copy"));
+  GoOnFrom(Place(1), config);
+  const auto restore = [&](const BlockBackend& disk) {
+    config.disks = {{.backend = disk}};
+    return Machine::Create(config).status();
+  };
+  EXPECT_EQ(restore(Overlay("above", "one")), absl::OkStatus());
+  EXPECT_THAT(restore(Overlay("other")).message(), HasSubstr("is neither the overlay"));
+  EXPECT_THAT(restore(OverlayConfig{.base = FileConfig{.path = PathOf("base"), .read_only = true},
+                                    .in_memory = true})
+                  .message(),
+              HasSubstr("is neither the overlay"));
+  EXPECT_EQ(restore(Overlay("one")), absl::OkStatus());
+  EXPECT_THAT(restore(Overlay("one")).message(), HasSubstr("has been open for writing since"));
+  EXPECT_EQ(restore(Overlay("copy")), absl::OkStatus());
+  EXPECT_EQ(restore(FileConfig{.path = PathOf("base")}), absl::OkStatus()) << "it cannot be told";
+  // A base that was changed under its overlay is refused where it is opened.
+  fs::last_write_time(PathOf("base"),
+                      fs::last_write_time(PathOf("base")) + std::chrono::seconds(1));
+  EXPECT_THAT(restore(Overlay("above", "one")).message(),
+              HasSubstr("base that was last changed at"));
+}
+
 class SavedFileTest : public Saved {
  protected:
   void SetUp() override {

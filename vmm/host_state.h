@@ -1,0 +1,38 @@
+// What a machine keeps on the host beside its devices' states: how far limits are used up, and
+// which content disks have, as far as that can be told.
+//
+// Threads: none. Ownership: plain values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "block/block_device.h"
+#include "block/throttle.h"
+
+namespace ringside {
+
+struct HostState {
+  // Of a disk, a network or, apart from those, a throttle group, by its id.
+  struct Debts {
+    std::string id;
+    uint8_t is_group = 0;
+    ThrottleDebts ticks = {};
+    bool operator==(const Debts&) const = default;
+  };
+  struct Content {
+    std::string disk;
+    ContentId id;
+    bool operator==(const Content&) const = default;
+  };
+  std::vector<Debts> debts;  // of those that have any
+  std::vector<Content> contents;
+  bool operator==(const HostState&) const = default;
+
+  void AddDebts(std::string id, bool is_group, const ThrottleDebts& ticks) {
+    if (ticks != ThrottleDebts{}) debts.push_back({std::move(id), is_group, ticks});
+  }
+};
+
+}  // namespace ringside

@@ -19,9 +19,10 @@ void SayRsdp(const BootInfo& info);
 void CheckHighMemory(const BootInfo& info);
 void CheckUnmapped();
 
-// serial_checks.cc: both wait for ever for someone to type.
+// serial_checks.cc: the first two wait for ever for someone to type, the last never returns.
 void CheckEcho();
 void CheckSerialInterrupt();
+void Beat(uint64_t period_us, uint64_t written_mib);
 
 // cpu_checks.cc
 void SayCpuid();

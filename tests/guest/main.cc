@@ -5,6 +5,8 @@
 //   unmapped=1  ports and addresses nobody claims read as all ones
 //   echo=1      echoes COM1 until newline, polled
 //   irq=1       receives one character from COM1 by interrupt
+//   beat=N      says a byte every N us for good, the first behind the line "guest: beats"; before that
+//               it writes to each page of written=N MiB
 //   cpuid=1     prints CPUID leaves
 //   pit=1       says whether an interval timer counts
 //   panics=N    says at pvpanic's port N times that it has crashed, which it has not
@@ -102,6 +104,8 @@ void RunChecks(const CommandLine& command_line) {
   MeasureNet(command_line);
   MeasureVsock(command_line);
   if (command_line.IsOn("button")) AwaitButton();
+  const uint64_t beat_us = command_line.GetNumber("beat", 0);
+  if (beat_us > 0) Beat(beat_us, command_line.GetNumber("written", 0));
 }
 
 }  // namespace

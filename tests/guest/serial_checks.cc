@@ -1,13 +1,16 @@
-// Input on COM1, polled and by interrupt.
+// Input on COM1, polled and by interrupt; and output without an end.
 
+#include "allocator.h"
 #include "apic.h"
 #include "checks.h"
+#include "clock.h"
 #include "console.h"
 #include "machine.h"
 
 namespace guest {
 namespace {
 
+constexpr uint16_t kDataPort = 0x3f8;
 constexpr uint8_t kSerialPin = 4;  // COM1 is IRQ 4, and that is the I/O APIC pin too
 constexpr uint8_t kSerialVector = 0x40;
 
@@ -39,6 +42,24 @@ void CheckSerialInterrupt() {
   while (interrupt_char < 0) Pause();
   SetReceiveInterrupt(ReceiveInterrupt::kOff);
   Say("irq got ", Hex{static_cast<uint64_t>(interrupt_char), 2});
+}
+
+// Without a look at the transmitter, which would be an exit before each byte: what is dropped is not
+// missed.
+void Beat(uint64_t period_us, uint64_t written_mib) {
+  constexpr uint64_t kNsPerUs = 1000, kMiB = 1 << 20;
+  if (!InitClock()) return;
+  const uint64_t period = NsToTicks(period_us * kNsPerUs);
+  if (written_mib > 0) {
+    const uint64_t start = AllocatePages(written_mib * kMiB);
+    for (uint64_t at = 0; at < written_mib * kMiB; at += kPageSize) Store(start + at, at + 1);
+  }
+  Say("beats");
+  for (;;) {
+    Out8(kDataPort, '.');
+    const uint64_t start = TimeStamp();
+    while (TimeStamp() - start < period) Pause();
+  }
 }
 
 }  // namespace guest

@@ -1,0 +1,172 @@
+// How long a restore takes in one process, to the first byte that the guest says: by the library,
+// and at the least (bare_restore.h). And how long a save takes. Does what tools/compare restore
+// asks of it, a line each, so that the ways come in turns:
+//
+//   restore_times --kernel guest.elf
+//   make DIR MEMORY          saves a machine of so many MiB, whose guest is at work, into DIR
+//   bare DIR, library DIR    goes on from that: {"ns": N}
+//   save DIR MEMORY WRITTEN  saves one into DIR whose guest has written to so many MiB
+//
+// Each is answered by a line of JSON; where it failed that has an "error".
+#include <CLI/CLI.hpp>
+#include <fcntl.h>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "absl/time/clock.h"
+#include "base/clock.h"
+#include "base/status.h"
+#include "benchmarks/bare_restore.h"
+#include "command/exit_codes.h"
+#include "ringside/machine.h"
+
+namespace ringside {
+namespace {
+
+using nlohmann::json;
+
+constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr int64_t kPatienceNs = 20'000'000'000;
+constexpr char kBeats[] = "guest: beats\n.";  // tests/guest/main.cc
+
+bool HasSaid(const UniqueFd& output, std::string_view text) {
+  std::string said(static_cast<size_t>(lseek(output.get(), 0, SEEK_END)), '\0');
+  const ssize_t got = pread(output.get(), said.data(), said.size(), 0);
+  return got > 0 && said.find(text) != std::string::npos;
+}
+
+// A machine whose guest says a byte every so often, when it has begun with that.
+absl::StatusOr<std::unique_ptr<Machine>> Begin(const std::string& kernel, uint64_t memory_mib,
+                                               uint64_t written_mib, const UniqueFd& output) {
+  MachineConfig config;
+  config.kernel = kernel;
+  config.memory = memory_mib << 20;
+  config.command_line = absl::StrFormat("beat=20 written=%d", written_mib);
+  config.console.output_fd = output.get();
+  RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Machine> machine, Machine::Create(config));
+  RINGSIDE_RETURN_IF_ERROR(machine->Start());
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (!HasSaid(output, kBeats)) {
+    if (absl::Now() > deadline) return absl::DeadlineExceededError("the guest does not come up");
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  return machine;
+}
+
+absl::StatusOr<json> Make(const std::string& kernel, std::istream& words) {
+  std::string directory;
+  uint64_t memory_mib = 0;
+  words >> directory >> memory_mib;
+  const UniqueFd output(memfd_create("console", MFD_CLOEXEC));
+  RINGSIDE_ASSIGN_OR_RETURN(const auto machine, Begin(kernel, memory_mib, 0, output));
+  RINGSIDE_RETURN_IF_ERROR(machine->Pause(kPatience));
+  RINGSIDE_RETURN_IF_ERROR(machine->Save(directory));
+  return json::object();
+}
+
+// Of a save, the memory's copying apart from what comes before it, which is all other state, and
+// from what comes behind it, which is that all of it reaches the disk.
+absl::StatusOr<json> Save(const std::string& kernel, std::istream& words) {
+  std::string directory;
+  uint64_t memory_mib = 0, written_mib = 0;
+  words >> directory >> memory_mib >> written_mib;
+  const UniqueFd output(memfd_create("console", MFD_CLOEXEC));
+  RINGSIDE_ASSIGN_OR_RETURN(const auto machine, Begin(kernel, memory_mib, written_mib, output));
+  const int64_t asked = MonotonicNs();
+  RINGSIDE_RETURN_IF_ERROR(machine->Pause(kPatience));
+  const int64_t paused = MonotonicNs();
+  int64_t copies = 0, copied = 0;
+  RINGSIDE_RETURN_IF_ERROR(machine->Save(directory, [&](uint64_t, uint64_t) {
+    copied = MonotonicNs();
+    if (copies == 0) copies = copied;
+  }));
+  const int64_t saved = MonotonicNs();
+  machine->Resume();
+  const int64_t resumed = MonotonicNs();
+  return json{{"pause_ns", paused - asked},   {"paused_ns", resumed - paused},
+              {"state_ns", copies - paused},  {"copy_ns", copied - copies},
+              {"disk_ns", saved - copied}};
+}
+
+// As an embedder would who cannot wait: its thread looks whether the guest has spoken.
+absl::StatusOr<int64_t> RestoreByLibrary(const std::string& directory, const UniqueFd& output) {
+  MachineConfig config;
+  config.restore = directory;
+  config.console.output_fd = output.get();
+  const int64_t begin = MonotonicNs();
+  RINGSIDE_ASSIGN_OR_RETURN(const std::unique_ptr<Machine> machine, Machine::Create(config));
+  RINGSIDE_RETURN_IF_ERROR(machine->Start());
+  int64_t now = 0;
+  while (!machine->console_spoken()) {
+    now = MonotonicNs();
+    if (now > begin + kPatienceNs) return absl::DeadlineExceededError("the guest does not speak");
+    __builtin_ia32_pause();
+  }
+  return MonotonicNs() - begin;
+}
+
+class Server {
+ public:
+  static absl::StatusOr<Server> Create(const std::string& kernel) {
+    RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open());
+    RINGSIDE_ASSIGN_OR_RETURN(VcpuStateShape shape, VcpuStateShape::Of(kvm));
+    UniqueFd nobody(open("/dev/null", O_WRONLY | O_CLOEXEC));
+    if (!nobody.valid()) return ErrnoError(errno, "cannot open '/dev/null'");
+    return Server(kernel, std::move(shape), std::move(nobody));
+  }
+
+  absl::StatusOr<json> Do(const std::string& line) const {
+    std::istringstream words(line);
+    std::string what, directory;
+    words >> what;
+    if (what == "make") return Make(kernel_, words);
+    if (what == "save") return Save(kernel_, words);
+    words >> directory;
+    absl::StatusOr<int64_t> ns = BadInput("'%s' is none of make, save, bare, library", what);
+    if (what == "bare") ns = RestoreBare(directory, shape_);
+    if (what == "library") ns = RestoreByLibrary(directory, nobody_);
+    if (!ns.ok()) return ns.status();
+    return json{{"ns", *ns}};
+  }
+
+ private:
+  Server(std::string kernel, VcpuStateShape shape, UniqueFd nobody)
+      : kernel_(std::move(kernel)), shape_(std::move(shape)), nobody_(std::move(nobody)) {}
+
+  std::string kernel_;
+  VcpuStateShape shape_;
+  UniqueFd nobody_;  // to whom restored guests speak
+};
+
+absl::Status Serve(const std::string& kernel) {
+  RINGSIDE_ASSIGN_OR_RETURN(const Server server, Server::Create(kernel));
+  for (std::string line; std::getline(std::cin, line);) {
+    absl::StatusOr<json> answer = server.Do(line);
+    if (!answer.ok()) answer = json{{"error", Message(answer.status())}};
+    std::cout << answer->dump() << std::endl;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace ringside
+
+int main(int argc, char** argv) {
+  std::string kernel;
+  CLI::App app("Saves and restores machines for tools/compare restore, and tells how long it took.",
+               "restore_times");
+  app.add_option("--kernel", kernel, "the bare-metal guest")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? ringside::kExitOk : ringside::kExitBadInput;
+  }
+  const absl::Status status = ringside::Serve(kernel);
+  if (status.ok()) return ringside::kExitOk;
+  const std::string message(ringside::Message(status));
+  std::fprintf(stderr, "restore_times: %s\n", message.c_str());
+  return ringside::ExitCodeOf(status);
+}

@@ -8,7 +8,8 @@ import sys
 
 from . import (front, front_plots, front_table, kvm_exits, lab, lab_net, lab_net_plots, lab_net_table,
                lab_table, machine_info, net, net_contestants, net_options, net_plots, net_table,
-               options as command_line, plots, schedule, sweep, sweep_plots, sweep_table, table, vsock,
+               options as command_line, plots, restore, restore_options, restore_plots, restore_table,
+               schedule, sweep, sweep_plots, sweep_table, table, vsock,
                vsock_contestants, vsock_plots, vsock_table)
 from .common import (EXIT_BAD_INPUT, EXIT_FAILED, RESULTS_DIRECTORY, BadInput, MeasureError,
                      Progress)
@@ -68,6 +69,12 @@ def compare_net(arguments):
 def compare_vsock(arguments):
     options = net_options.parse_vsock(arguments)
     return measure_streams(vsock_contestants, vsock.VsockTargets, vsock.settings_of(options), options)
+
+
+def compare_restore(arguments):
+    options = restore_options.parse(arguments)
+    need_guest()
+    return finish(restore.measure(options, FORMAT), options)
 
 
 def measure_streams(who, make_targets, settings, options):
@@ -160,6 +167,8 @@ def _shown_by(results):
         return net_table, net_plots
     if vsock.is_vsock(results):
         return vsock_table, vsock_plots
+    if restore.is_restore(results):
+        return restore_table, restore_plots
     if front.is_front(results):
         return front_table, front_plots
     if lab_net_table.is_lab_net(results):
@@ -200,7 +209,7 @@ def main():
     command, *arguments = sys.argv[1:] or [""]
     commands = {"report": report, "sweep": compare_sweep, "front": compare_front,
                 "lab": compare_lab, "lab-net": compare_lab_net, "net": compare_net,
-                "vsock": compare_vsock}
+                "vsock": compare_vsock, "restore": compare_restore}
     try:
         if command in commands:
             return commands[command](arguments)

@@ -15,6 +15,22 @@ def numbers(text):
     return tuple(sorted({positive(word) for word in text.split(",")}))
 
 
+def number(text):
+    return 0 if text == "0" else positive(text)
+
+
+def memory_sizes(text):
+    """In MiB."""
+    sizes = set()
+    for word in text.split(","):
+        match = re.fullmatch(r"([1-9]\d{0,3})([MG])", word)
+        mib = int(match.group(1)) * (1024 if match.group(2) == "G" else 1) if match else 0
+        if mib < 32:
+            raise argparse.ArgumentTypeError(f"'{word}' is no size of memory like 128M or 8G")
+        sizes.add(mib)
+    return tuple(sorted(sizes))
+
+
 def frames(text):
     frames = numbers(text)
     for frame in frames:

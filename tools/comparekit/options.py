@@ -21,6 +21,7 @@ plots to build/compare/DATE/. Without options: some five minutes.
   tools/compare lab [options]                     stock Linux and fio under Ringside and QEMU
   tools/compare net [options]                     networks: round trips, frames out and in
   tools/compare vsock [options]                   vsocks: round trips, streams out, connections
+  tools/compare restore [options]                 saved machines: from a start to the guest's first byte
   tools/compare lab-net [options]                 stock Linux and iperf3 under Ringside and QEMU
 
 exit status: 0; 1 if anything failed, nothing was measured or the machine was not quiet (what was
@@ -159,7 +160,7 @@ def parse_lab(arguments):
     _add_signal(parser)
     add("--qemu-aio", type=_qemu_engines, default=QEMU_AIO[:1], metavar="NAME,...",
         help="of io_uring, native (default: io_uring)")
-    _add_rounds(parser)
+    add_rounds(parser)
     options = finish(parser, arguments)
     if options.nvme and "two-cpus" in options.jobs:
         raise BadInput("--jobs two-cpus: not with --nvme, where a guest that has the controller whole has "
@@ -181,7 +182,7 @@ def parse_lab_net(arguments):
     _add_lab_guest(add, runtime_ms=2000)
     add_only(add)
     add_ringside(parser)
-    _add_rounds(parser)
+    add_rounds(parser)
     options = finish(parser, arguments)
     if options.runtime % 1000:
         raise BadInput("--runtime: iperf3 takes whole seconds")
@@ -322,10 +323,10 @@ def add_running(group, minutes, rounds=3, on_disk=True):
     add("--keep-apart", type=option_types.two_processors, metavar="VCPU:OTHERS",
         help="processors, like 0:1, for a VMM's vCPU and for all its other threads; best for the "
              "others is the one that the disk interrupts (/proc/interrupts) (default: any)")
-    _add_rounds(group, rounds)
+    add_rounds(group, rounds)
 
 
-def _add_rounds(group, rounds=3):
+def add_rounds(group, rounds=3):
     add = group.add_argument
     add("--rounds", type=option_types.positive, default=rounds, metavar="N", help="default: %(default)s")
     add("--accept-noise", action="store_true", help="measure on a machine that others use")

@@ -113,7 +113,8 @@ def _small_tag(tag):
 def _conditions(results):
     settings, machine = results["settings"], results["machine"]
     noisy = " - NOISY MACHINE" if results["noise"] else ""
-    return (f"{table.load_of(settings)}, wait={settings['wait']}; "
+    wait = f", wait={settings['wait']}" if "wait" in settings else ""
+    return (f"{table.load_of(settings)}{wait}; "
             f"{machine['cpu']}, {machine['processors']} processors, Linux {machine['kernel']}; "
             f"{results['date'][:10]}{noisy}")
 

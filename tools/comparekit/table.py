@@ -47,13 +47,19 @@ def headline_depths(depths):
 
 def title(results, heading, remark):
     """The conditions, for the head of table.md."""
-    machine, settings = results["machine"], results["settings"]
+    settings = results["settings"]
+    return headed(results, heading,
+                  f"{load_of(settings)}, completions by "
+                  f"{settings['wait']}{''.join(f', {word}' for word in settings.get('thinking', []))}; medians "
+                  f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job. "
+                  f"{remark}".rstrip())
+
+
+def headed(results, heading, text):
+    """A heading, a text, and the machine and the programs that were measured."""
+    machine = results["machine"]
     lines = [
-        f"# {heading}", "",
-        f"{load_of(settings)}, completions by "
-        f"{settings['wait']}{''.join(f', {word}' for word in settings.get('thinking', []))}; medians "
-        f"of {settings['rounds']} interleaved rounds of {settings['runtime_ms']} ms a job. "
-        f"{remark}".rstrip(), "",
+        f"# {heading}", "", text, "",
         f"- date: {results['date']}",
         f"- machine: {machine['cpu']}, {machine['processors']} processors "
         f"({machine['hypervisor']}), {machine['memory_gib']} GiB; {machine['distribution']}, "

@@ -185,7 +185,10 @@ absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
   RINGSIDE_RETURN_IF_ERROR(CheckHostVcpus(config_.cpus, kvm));
   RINGSIDE_RETURN_IF_ERROR(CheckHostMemory(config_.memory));
-  RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
+  if (!config_.memory_nodes.empty()) {  // reading them takes 60 us
+    RINGSIDE_RETURN_IF_ERROR(
+        CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
+  }
   RINGSIDE_ASSIGN_OR_RETURN(
       memory_, CreateMemory(config_, snapshot != nullptr ? &snapshot->memory : nullptr));
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());

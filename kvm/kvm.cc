@@ -9,6 +9,8 @@
 #include <memory>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/status.h"
 
@@ -108,6 +110,18 @@ absl::StatusOr<std::vector<kvm_cpuid_entry2>> Kvm::SupportedCpuid() const {
   RINGSIDE_RETURN_IF_ERROR(
       Ioctl(fd_, KVM_GET_SUPPORTED_CPUID, "KVM_GET_SUPPORTED_CPUID", table.header()));
   return std::vector(table.entries(), table.entries() + table.header()->nent);
+}
+
+KvmIdentity Kvm::Identity() const {
+  constexpr int64_t kNsPerSecond = 1'000'000'000;
+  KvmIdentity identity;
+  const UniqueFd boot(open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC));
+  struct stat device;
+  if (!boot.valid() || fstat(fd_.get(), &device) != 0) return identity;
+  if (read(boot.get(), identity.boot.data(), identity.boot.size()) <= 0) return identity;
+  identity.device_inode = device.st_ino;
+  identity.device_changed_ns = device.st_ctim.tv_sec * kNsPerSecond + device.st_ctim.tv_nsec;
+  return identity;
 }
 
 absl::StatusOr<std::vector<uint32_t>> Kvm::MsrsToSave() const {

@@ -8,6 +8,8 @@
 // Spec: Linux Documentation/virt/kvm/api.rst.
 #pragma once
 
+#include <array>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +25,18 @@ namespace ringside {
 class KvmVm;
 class KvmVcpu;
 
+// By what the KVM of a host is known again: as long as this is the same, it offers guests the same.
+// The boot it is of, and the device's file, which the kernel makes anew when its modules are loaded
+// with other parameters. In a container that file may be older, and stay; then a reload is missed.
+struct KvmIdentity {
+  std::array<char, 40> boot = {};  // /proc/sys/kernel/random/boot_id; all zero: not known
+  uint64_t device_inode = 0;
+  int64_t device_changed_ns = 0;  // since 1970
+
+  bool known() const { return boot[0] != 0; }
+  bool operator==(const KvmIdentity&) const = default;
+};
+
 class Kvm {
  public:
   // NotFound or PermissionDenied with what to do about it.
@@ -32,6 +46,7 @@ class Kvm {
   int Extension(int capability) const;
   int max_vcpus() const;
   absl::StatusOr<std::vector<kvm_cpuid_entry2>> SupportedCpuid() const;
+  KvmIdentity Identity() const;
   // Those MSRs that a vCPU's state has.
   absl::StatusOr<std::vector<uint32_t>> MsrsToSave() const;
   absl::StatusOr<KvmVm> CreateVm() const;

@@ -96,9 +96,14 @@ absl::Status WriteMsrs(const std::vector<kvm_msr_entry>& msrs, bool last, KvmVcp
 }  // namespace
 
 absl::StatusOr<VcpuStateShape> VcpuStateShape::Of(const Kvm& kvm) {
-  VcpuStateShape shape;
+  VcpuStateShape shape = OfTheSame(kvm);
   RINGSIDE_ASSIGN_OR_RETURN(shape.msrs, kvm.MsrsToSave());
   RINGSIDE_ASSIGN_OR_RETURN(shape.cpuid, kvm.SupportedCpuid());
+  return shape;
+}
+
+VcpuStateShape VcpuStateShape::OfTheSame(const Kvm& kvm) {
+  VcpuStateShape shape;
   const int xsave = kvm.Extension(KVM_CAP_XSAVE2);
   if (xsave > 0) shape.xsave_size = static_cast<size_t>(xsave);
   return shape;
@@ -133,7 +138,9 @@ absl::Status RestoreVcpu(const VcpuState& state, const VcpuStateShape& shape, Kv
         "host with the same processor and kernel",
         state.xsave.size(), shape.xsave_size));
   }
-  RINGSIDE_RETURN_IF_ERROR(CheckCpuidIsSupported(state.cpuid, shape.cpuid));
+  if (!shape.cpuid.empty()) {
+    RINGSIDE_RETURN_IF_ERROR(CheckCpuidIsSupported(state.cpuid, shape.cpuid));
+  }
   // First: KVM checks the rest against it.
   RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(state.cpuid));
   if (state.tsc_khz != 0) RINGSIDE_RETURN_IF_ERROR(vcpu.SetTscKhz(state.tsc_khz));

@@ -15,7 +15,7 @@ namespace ringside {
 
 struct VcpuState {
   std::vector<kvm_cpuid_entry2> cpuid;  // as it was given: KVM may tell of more than it offers
-  uint32_t tsc_khz = 0;  // 0: this KVM does not say
+  uint32_t tsc_khz = 0;                 // 0: this KVM does not say
   kvm_mp_state mp_state = {};
   kvm_regs registers = {};
   kvm_sregs special = {};
@@ -30,14 +30,17 @@ struct VcpuState {
 // What a host's KVM has to be asked for, which is the same for all vCPUs.
 struct VcpuStateShape {
   std::vector<uint32_t> msrs;
-  std::vector<kvm_cpuid_entry2> cpuid;  // all that it offers
+  std::vector<kvm_cpuid_entry2> cpuid;  // all that it offers; empty: a state's is not compared
   size_t xsave_size = sizeof(kvm_xsave);
 
   static absl::StatusOr<VcpuStateShape> Of(const Kvm& kvm);
+  // Enough to restore what this very KVM had (KvmIdentity). What it offers is not asked for: that
+  // takes 0.4 ms on a host that is a virtual machine itself, where CPUID is slow.
+  static VcpuStateShape OfTheSame(const Kvm& kvm);
 };
 
-// All but its CPUID, which its maker knows. While no vCPU of the machine runs, and before VmState is saved: reading some of it has KVM settle
-// what is pending.
+// All but its CPUID, which its maker knows. While no vCPU of the machine runs, and before VmState
+// is saved: reading some of it has KVM settle what is pending.
 absl::StatusOr<VcpuState> SaveVcpu(KvmVcpu& vcpu, const VcpuStateShape& shape);
 
 // Into a vCPU that has not run, once the machine has its memory, which KVM writes clocks to.

@@ -135,7 +135,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // machine_save.cc
   absl::Status SaveState(SavedMachine& state);
   absl::Status SettleInterrupts();
-  absl::StatusOr<VcpuStateShape> ReadVcpuShape() const;
+  absl::StatusOr<VcpuStateShape> ShapeOf(const SavedMachine& state) const;
   absl::Status WatchMemory();
   // Into one that is built and has not started: instead of LoadGuest.
   absl::Status Load(const SavedMachine& state);

@@ -186,8 +186,7 @@ absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
   RINGSIDE_RETURN_IF_ERROR(CheckHostVcpus(config_.cpus, kvm));
   RINGSIDE_RETURN_IF_ERROR(CheckHostMemory(config_.memory));
   if (!config_.memory_nodes.empty()) {  // reading them takes 60 us
-    RINGSIDE_RETURN_IF_ERROR(
-        CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
+    RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
   }
   RINGSIDE_ASSIGN_OR_RETURN(
       memory_, CreateMemory(config_, snapshot != nullptr ? &snapshot->memory : nullptr));

@@ -86,7 +86,9 @@ absl::Status Machine::Internals::SaveState(SavedMachine& state) {
   disks_->Save(state.host);
   networks_->Save(state.host);
   RINGSIDE_RETURN_IF_ERROR(SettleInterrupts());
-  RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, ReadVcpuShape());
+  RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
+  state.kvm = kvm.Identity();
+  RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, VcpuStateShape::Of(kvm));
   for (size_t i = 0; i < vcpus_.size(); ++i) {
     VcpuState& vcpu = state.vcpus.emplace_back();
     RINGSIDE_ASSIGN_OR_RETURN(vcpu, SaveVcpu(vcpus_[i]->kvm(), shape));
@@ -103,9 +105,10 @@ absl::Status Machine::Internals::SettleInterrupts() {
   return interrupt_router_->Settle();
 }
 
-// Asked for here, so that a machine which is never saved starts without it.
-absl::StatusOr<VcpuStateShape> Machine::Internals::ReadVcpuShape() const {
+// KVM is asked here, so that a machine which is never saved starts without it.
+absl::StatusOr<VcpuStateShape> Machine::Internals::ShapeOf(const SavedMachine& state) const {
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
+  if (state.kvm.known() && state.kvm == kvm.Identity()) return VcpuStateShape::OfTheSame(kvm);
   return VcpuStateShape::Of(kvm);
 }
 
@@ -130,7 +133,7 @@ absl::Status Machine::Internals::Load(const SavedMachine& state) {
   RINGSIDE_RETURN_IF_ERROR(devices_->Check(state.devices));
   RINGSIDE_RETURN_IF_ERROR(disks_->Restore(state.host));
   networks_->Restore(state.host);
-  RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, ReadVcpuShape());
+  RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, ShapeOf(state));
   for (size_t i = 0; i < vcpus_.size(); ++i) {
     cpuids_[i] = state.vcpus[i].cpuid;
     const absl::Status status = RestoreVcpu(state.vcpus[i], shape, vcpus_[i]->kvm());

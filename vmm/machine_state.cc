@@ -20,7 +20,7 @@ constexpr uint32_t kMachineTag = StateTag("MACH");
 constexpr uint32_t kVmTag = StateTag("VM  ");
 constexpr uint32_t kVcpuTag = StateTag("VCPU");
 constexpr uint32_t kDevicesTag = StateTag("DEVS");
-constexpr uint32_t kHostTag = StateTag("HOST");  // not there where it would say nothing
+constexpr uint32_t kHostTag = StateTag("HOST");  // not of a Ringside that had none
 constexpr uint32_t kMachineVersion = 1;
 
 std::vector<uint8_t> EncodeShape(const SavedMachine& state) {
@@ -102,7 +102,7 @@ std::vector<uint8_t> EncodeMachine(const SavedMachine& state) {
   file.Add(kVmTag, kVmStateVersion, Encode(state.vm));
   for (const VcpuState& vcpu : state.vcpus) file.Add(kVcpuTag, kVcpuStateVersion, Encode(vcpu));
   file.Add(kDevicesTag, kDevicesStateVersion, Encode(state.devices));
-  if (state.host != HostState{}) file.Add(kHostTag, kHostStateVersion, Encode(state.host));
+  file.Add(kHostTag, kHostStateVersion, Encode(state.host));
   return std::move(file).Finish();
 }
 

@@ -317,6 +317,26 @@ TEST_F(SavedFileTest, WhatIsWrongIsRefusedByName) {
   EXPECT_EQ(Restore().code(), absl::StatusCode::kNotFound);
 }
 
+// What this very KVM has made is not compared with what it offers, which takes its time.
+TEST_F(SavedFileTest, AStateOfAnotherHostIsComparedWithThisOne) {
+  constexpr uint32_t kMemoryEncryption = 1 << 13;  // CPUID 0x7.0 ECX, which no KVM offers
+  SavedMachine state = OpenSnapshot(Place(1))->state;
+  ASSERT_TRUE(state.kvm.known());
+  for (kvm_cpuid_entry2& leaf : state.vcpus.front().cpuid) {
+    if (leaf.function == 7 && leaf.index == 0) leaf.ecx |= kMemoryEncryption;
+  }
+  const auto restore = [&] {
+    const std::vector<uint8_t> bytes = EncodeMachine(state);
+    Write(Place(1) + "/state", std::string(bytes.begin(), bytes.end()));
+    return Restore();
+  };
+  EXPECT_EQ(restore(), absl::OkStatus());
+  state.kvm.device_inode += 1;
+  EXPECT_THAT(restore().message(), HasSubstr("which this host's KVM does not offer"));
+  state.kvm = {};
+  EXPECT_THAT(restore().message(), HasSubstr("which this host's KVM does not offer"));
+}
+
 TEST_F(SavedFileTest, OtherMemoryIsNoneOfThisState) {
   auto machine = Begin(config_);
   SaveAndEnd(std::move(machine), Place(2));

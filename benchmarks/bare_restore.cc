@@ -9,13 +9,15 @@
 #include "base/status.h"
 #include "kvm/kvm.h"
 #include "kvm/memory_layout.h"
+#include "kvm/vcpu_state.h"
 #include "kvm/vm_state.h"
 #include "vmm/machine_state.h"
 
 namespace ringside {
 namespace {
 
-constexpr int kMostExits = 1000;  // before the guest says something; it has nothing else to exit for
+constexpr int kMostExits =
+    1000;  // before the guest says something; it has nothing else to exit for
 
 // The memory's file, copied where it is written.
 class Mapping {
@@ -59,10 +61,10 @@ absl::Status RunUntilItSpeaks(KvmVcpu& vcpu) {
 
 }  // namespace
 
-absl::StatusOr<int64_t> RestoreBare(const std::string& directory, const VcpuStateShape& shape) {
+absl::StatusOr<int64_t> RestoreBare(const std::string& directory) {
   const int64_t begin = MonotonicNs();
   RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenSnapshot(directory));
-  const SavedMachine& state = snapshot.state;
+  const SavedMachine& state = snapshot.state;  // by this host, as all of them here
   if (state.vcpus.size() != 1) return BadInput("'%s' has more vCPUs than one", directory);
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open());
   Mapping memory;
@@ -78,7 +80,7 @@ absl::StatusOr<int64_t> RestoreBare(const std::string& directory, const VcpuStat
   RINGSIDE_RETURN_IF_ERROR(vm.CreateIrqchip());
   if (state.vm.pit.has_value()) RINGSIDE_RETURN_IF_ERROR(vm.CreatePit());
   RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm.CreateVcpu(0));
-  RINGSIDE_RETURN_IF_ERROR(RestoreVcpu(state.vcpus[0], shape, vcpu));
+  RINGSIDE_RETURN_IF_ERROR(RestoreVcpu(state.vcpus[0], VcpuStateShape::OfTheSame(kvm), vcpu));
   RINGSIDE_RETURN_IF_ERROR(RestoreVm(state.vm, RestoreClock::kStood, vm));
   RINGSIDE_RETURN_IF_ERROR(RunUntilItSpeaks(vcpu));
   return MonotonicNs() - begin;

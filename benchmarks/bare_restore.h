@@ -9,13 +9,11 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "kvm/vcpu_state.h"
 
 namespace ringside {
 
 // Goes on from the snapshot of a machine with one vCPU until its guest writes to COM1; returns how
 // many ns that took, from before the snapshot is opened. Taking it apart again is not in that time.
-// `shape`: of this host, whose program may know it beforehand.
-absl::StatusOr<int64_t> RestoreBare(const std::string& directory, const VcpuStateShape& shape);
+absl::StatusOr<int64_t> RestoreBare(const std::string& directory);
 
 }  // namespace ringside

@@ -5,8 +5,8 @@
 //   unmapped=1  ports and addresses nobody claims read as all ones
 //   echo=1      echoes COM1 until newline, polled
 //   irq=1       receives one character from COM1 by interrupt
-//   beat=N      says a byte every N us for good, the first behind the line "guest: beats"; before that
-//               it writes to each page of written=N MiB
+//   beat=N      says a byte every N us for good, the first behind the line "guest: beats"; before
+//               that it writes to each page of written=N MiB
 //   cpuid=1     prints CPUID leaves
 //   pit=1       says whether an interval timer counts
 //   panics=N    says at pvpanic's port N times that it has crashed, which it has not

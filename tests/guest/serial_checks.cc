@@ -44,8 +44,8 @@ void CheckSerialInterrupt() {
   Say("irq got ", Hex{static_cast<uint64_t>(interrupt_char), 2});
 }
 
-// Without a look at the transmitter, which would be an exit before each byte: what is dropped is not
-// missed.
+// Without a look at the transmitter, which would be an exit before each byte: what is dropped is
+// not missed.
 void Beat(uint64_t period_us, uint64_t written_mib) {
   constexpr uint64_t kNsPerUs = 1000, kMiB = 1 << 20;
   if (!InitClock()) return;

@@ -20,7 +20,7 @@ COMMAND_LINE = "beat=20"
 _UP = b"guest: beats\n" + BEAT
 _PATIENCE_S = 30
 _CONNECT_STEP_S = 0.00005
-_NO_SNAPSHOTS = "is not compared: its snapshots hold other devices, and on some hosts cannot be loaded"
+_NOT_TRIED = "this command does not know how they save and restore; Firecracker's way is nearest to ours"
 
 
 class Program:
@@ -215,7 +215,7 @@ PEERS = (("firecracker", "its release from github.com/firecracker-microvm/firecr
 
 def find_contestants(options):
     """Returns (contestants that can be started, {name of a missing one: remedy})."""
-    missing = {"QEMU, Cloud Hypervisor, crosvm": _NO_SNAPSHOTS}
+    missing = {"QEMU, Cloud Hypervisor, crosvm": _NOT_TRIED}
     inside = need(options.program, "--program")
     found = [Inside("bare", "ceiling", "bare", inside), Inside("Ringside library", "Ringside", "library", inside),
              Command(need(options.ringside, "--ringside"))]

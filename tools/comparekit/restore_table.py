@@ -7,10 +7,11 @@ _LEGEND = """\
 Milliseconds from before a program's start, or before the snapshot is opened where that is done in one
 process, to the first byte of the guest: medians of the rounds. spread: half of what lies between the
 quarters. beyond bare: the median of what a round's run took longer than the bare one of that round.
-ratio: p50 to the command's. bare: the least that KVM takes, in a program that has no machine; it knows
-beforehand what its host's KVM offers. Ringside library: in the same process as that."""
-_SAVES = (("all of the pause", "paused_ns"), ("the state", "state_ns"), ("the copy of the memory", "copy_ns"),
-          ("until it is on the disk", "disk_ns"), ("from Pause to paused", "pause_ns"))
+ratio: p50 to the command's. bare: the least that KVM takes, in a program that has no machine; it reads the
+snapshot and loads its state by the library's own code. Ringside library: in the same process as that."""
+_SAVES = (("from Pause to paused", "pause_ns"), ("it stands still, from there to Resume", "paused_ns"),
+          ("of that, the state and the memory's first piece", "state_ns"),
+          ("the copy of the other memory", "copy_ns"), ("until all is on the disk", "disk_ns"))
 _PEER = "Firecracker"
 
 

@@ -19,6 +19,7 @@ BEAT = b"."  # What the guest says over and over (tests/guest/main.cc).
 COMMAND_LINE = "beat=20"
 _UP = b"guest: beats\n" + BEAT
 _PATIENCE_S = 30
+_SAVE_PATIENCE_S = 600  # It writes all of the memory, whether the guest has touched it or not.
 _CONNECT_STEP_S = 0.00005
 _NOT_TRIED = "this command does not know how they save and restore; Firecracker's way is nearest to ours"
 
@@ -111,6 +112,7 @@ class Firecracker(Contestant):
                     ("PUT", "/snapshot/create", {"snapshot_type": "Full", "snapshot_path": str(place / "state"),
                                                  "mem_file_path": str(place / "memory")})):
                 with _connect(socket_path) as api:
+                    api.settimeout(_SAVE_PATIENCE_S)
                     _send(api, method, what, body)
                     _check_answer(api)
 
@@ -203,7 +205,10 @@ def _send(api, method, path, body):
 
 
 def _check_answer(api):
-    answer = api.recv(65536).decode(errors="replace")
+    try:
+        answer = api.recv(65536).decode(errors="replace")
+    except OSError as error:
+        raise MeasureError(f"its socket does not answer: {error}") from error
     if " 204 " not in answer.split("\n", 1)[0]:
         raise MeasureError(f"it answers: {answer[:300]}")
 

@@ -1,5 +1,5 @@
-// What a machine keeps on the host beside its devices' states: how far limits are used up, and
-// which content disks have, as far as that can be told.
+// What a machine keeps of its host beside its devices' states: by which KVM it was saved, how far
+// limits are used up, and which content disks have, as far as that can be told.
 //
 // Threads: none. Ownership: plain values.
 #pragma once
@@ -10,6 +10,7 @@
 
 #include "block/block_device.h"
 #include "block/throttle.h"
+#include "kvm/kvm.h"
 
 namespace ringside {
 
@@ -19,16 +20,14 @@ struct HostState {
     std::string id;
     uint8_t is_group = 0;
     ThrottleDebts ticks = {};
-    bool operator==(const Debts&) const = default;
   };
   struct Content {
     std::string disk;
     ContentId id;
-    bool operator==(const Content&) const = default;
   };
+  KvmIdentity kvm;
   std::vector<Debts> debts;  // of those that have any
   std::vector<Content> contents;
-  bool operator==(const HostState&) const = default;
 
   void AddDebts(std::string id, bool is_group, const ThrottleDebts& ticks) {
     if (ticks != ThrottleDebts{}) debts.push_back({std::move(id), is_group, ticks});

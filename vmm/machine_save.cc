@@ -87,7 +87,7 @@ absl::Status Machine::Internals::SaveState(SavedMachine& state) {
   networks_->Save(state.host);
   RINGSIDE_RETURN_IF_ERROR(SettleInterrupts());
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
-  state.kvm = kvm.Identity();
+  state.host.kvm = kvm.Identity();
   RINGSIDE_ASSIGN_OR_RETURN(const VcpuStateShape shape, VcpuStateShape::Of(kvm));
   for (size_t i = 0; i < vcpus_.size(); ++i) {
     VcpuState& vcpu = state.vcpus.emplace_back();
@@ -108,7 +108,8 @@ absl::Status Machine::Internals::SettleInterrupts() {
 // KVM is asked here, so that a machine which is never saved starts without it.
 absl::StatusOr<VcpuStateShape> Machine::Internals::ShapeOf(const SavedMachine& state) const {
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open(config_.kvm_path));
-  if (state.kvm.known() && state.kvm == kvm.Identity()) return VcpuStateShape::OfTheSame(kvm);
+  if (state.host.kvm.known() && state.host.kvm == kvm.Identity())
+    return VcpuStateShape::OfTheSame(kvm);
   return VcpuStateShape::Of(kvm);
 }
 

@@ -120,6 +120,7 @@ void Visit(auto& visit, Is<DevicesState> auto& state) {
 }
 
 void Visit(auto& visit, Is<HostState> auto& state) {
+  visit.Part(state.kvm);
   visit.Elements(state.debts, [&](auto& debts) {
     visit.Text(debts.id);
     visit.Part(debts.is_group);

@@ -321,7 +321,7 @@ TEST_F(SavedFileTest, WhatIsWrongIsRefusedByName) {
 TEST_F(SavedFileTest, AStateOfAnotherHostIsComparedWithThisOne) {
   constexpr uint32_t kMemoryEncryption = 1 << 13;  // CPUID 0x7.0 ECX, which no KVM offers
   SavedMachine state = OpenSnapshot(Place(1))->state;
-  ASSERT_TRUE(state.kvm.known());
+  ASSERT_TRUE(state.host.kvm.known());
   for (kvm_cpuid_entry2& leaf : state.vcpus.front().cpuid) {
     if (leaf.function == 7 && leaf.index == 0) leaf.ecx |= kMemoryEncryption;
   }
@@ -331,9 +331,9 @@ TEST_F(SavedFileTest, AStateOfAnotherHostIsComparedWithThisOne) {
     return Restore();
   };
   EXPECT_EQ(restore(), absl::OkStatus());
-  state.kvm.device_inode += 1;
+  state.host.kvm.device_inode += 1;
   EXPECT_THAT(restore().message(), HasSubstr("which this host's KVM does not offer"));
-  state.kvm = {};
+  state.host.kvm = {};
   EXPECT_THAT(restore().message(), HasSubstr("which this host's KVM does not offer"));
 }
 

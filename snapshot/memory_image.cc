@@ -125,6 +125,28 @@ absl::Status Damaged(const std::string& path, std::string_view what) {
                   what);
 }
 
+// Reads all that is no hole, into where `place` says that the bytes from an offset on go, a few at a
+// time, and compares it with the checksum.
+template <typename Place>
+absl::Status ReadPieces(const MemoryImage& image, const UniqueFd& file, const std::string& path,
+                        Place place) {
+  uint32_t crc = 0;
+  for (uint64_t at = 0;;) {
+    at = NextData(file.get(), at, image.size) / kPage * kPage;
+    if (at == image.size) break;
+    const std::span<std::byte> piece = place(at);
+    const ssize_t got = pread(file.get(), piece.data(), piece.size(), static_cast<off_t>(at));
+    if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", path));
+    if (got != std::ssize(piece)) return Damaged(path, "ends before its end");
+    for (uint64_t page = 0; page < piece.size(); page += kPage) {
+      const std::span<const std::byte> bytes = piece.subspan(page, kPage);
+      if (!IsZero(bytes)) crc = AddPage(bytes, (at + page) / kPage, crc);
+    }
+    at += piece.size();
+  }
+  return crc == image.crc ? absl::OkStatus() : Damaged(path, "has another content than was saved");
+}
+
 }  // namespace
 
 absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regions, bool is_shared,
@@ -161,6 +183,7 @@ absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regio
 
 absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
                               const std::string& path) {
+  if (image.size == 0 || image.size % kPage != 0) return Damaged(path, "is not of whole pages");
   struct stat status;
   if (fstat(file.get(), &status) != 0) return ErrnoError(errno, "cannot look at " + path);
   if (static_cast<uint64_t>(status.st_size) != image.size + kPage) {
@@ -183,21 +206,20 @@ absl::Status VerifyMemoryImage(const MemoryImage& image, const UniqueFd& file,
                                const std::string& path, const MemoryProgress& progress) {
   RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(image, file, path));
   std::vector<std::byte> piece(kPiece);
-  uint32_t crc = 0;
-  for (uint64_t at = 0; at < image.size;) {
-    at = NextData(file.get(), at, image.size) / kPage * kPage;
-    const uint64_t size = std::min(kPiece, image.size - at);
-    const ssize_t got = pread(file.get(), piece.data(), size, static_cast<off_t>(at));
-    if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", path));
-    if (static_cast<uint64_t>(got) != size) return Damaged(path, "ends before its end");
-    for (uint64_t page = 0; page < size; page += kPage) {
-      const auto bytes = std::span<const std::byte>(piece).subspan(page, kPage);
-      if (!IsZero(bytes)) crc = AddPage(bytes, (at + page) / kPage, crc);
-    }
-    at += size;
+  return ReadPieces(image, file, path, [&](uint64_t at) {
     progress(at, image.size);
-  }
-  return crc == image.crc ? absl::OkStatus() : Damaged(path, "has another content than was saved");
+    return std::span(piece).first(std::min(kPiece, image.size - at));
+  });
+}
+
+absl::Status CopyMemoryImage(const MemoryImage& image, const UniqueFd& file,
+                             const std::string& path, std::span<const MemoryRegion> regions) {
+  RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(image, file, path));
+  return ReadPieces(image, file, path, [&](uint64_t at) {
+    auto region = regions.begin();
+    for (; at >= region->size; ++region) at -= region->size;
+    return std::span(region->host + at, std::min(kPiece, region->size - at));
+  });
 }
 
 }  // namespace ringside

@@ -52,4 +52,8 @@ absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
 absl::Status VerifyMemoryImage(const MemoryImage& image, const UniqueFd& file,
                                const std::string& path, const MemoryProgress& progress);
 
+// Reads it into the machine's memory, which is all zero, and verifies it on the way.
+absl::Status CopyMemoryImage(const MemoryImage& image, const UniqueFd& file,
+                             const std::string& path, std::span<const MemoryRegion> regions);
+
 }  // namespace ringside

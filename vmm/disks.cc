@@ -95,8 +95,8 @@ absl::Status Disks::MapMemory(const GuestMemory& memory) {
     const MutexLock lock(disk.mutex);
     if (!memory.is_shared() && !disk.backend.takes_any_memory) {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "%s: '%s' reaches memory by DMA, and that of a restored machine is copied when it is "
-          "written: give the machine another disk",
+          "%s: '%s' reaches memory by DMA, which cannot be mapped from a snapshot: give "
+          "restore-memory=copied",
           disk.id, disk.backend.name));
     }
     RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(memory.regions()));

@@ -73,14 +73,29 @@ bool NeedsPit(Pit pit, bool tsc_deadline) {
   return pit == Pit::kOn || (pit == Pit::kAuto && !tsc_deadline);
 }
 
+bool IsCopied(const MachineConfig& config) {
+  if (config.restore_memory != RestoreMemory::kAuto) {
+    return config.restore_memory == RestoreMemory::kCopied;
+  }
+  return std::ranges::any_of(config.disks, [](const DiskConfig& disk) {
+    return !disk.backend.Describe().takes_any_memory;
+  });
+}
+
 // `saved`: what it is a copy of; null: it is new.
 absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& config,
-                                                          const UniqueFd* saved) {
+                                                          const Snapshot* saved) {
   const uint64_t bytes = config.memory;
   std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
   if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
   if (saved == nullptr) return GuestMemory::Create(ranges, config.memory_nodes);
-  UniqueFd copy(fcntl(saved->get(), F_DUPFD_CLOEXEC, 0));
+  if (IsCopied(config)) {
+    RINGSIDE_ASSIGN_OR_RETURN(auto memory, GuestMemory::Create(ranges, config.memory_nodes));
+    RINGSIDE_RETURN_IF_ERROR(CopyMemoryImage(saved->state.memory, saved->memory,
+                                             MemoryPath(config.restore), memory->regions()));
+    return memory;
+  }
+  UniqueFd copy(fcntl(saved->memory.get(), F_DUPFD_CLOEXEC, 0));
   if (!copy.valid()) return ErrnoError(errno, "cannot duplicate the memory's descriptor");
   return GuestMemory::CopyOnWrite(std::move(copy), ranges, config.memory_nodes);
 }
@@ -133,12 +148,12 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
   }
   if (!config.assigned.empty()) {
     return absl::FailedPreconditionError(
-        "a device that is passed through reaches memory by DMA, and that of a restored machine is "
-        "copied when it is written: give the machine none");
+        "a device that is passed through has nothing of a saved machine, and the guest did not have "
+        "it: give the machine none");
   }
   std::unique_ptr<Internals> machine(new Internals(as_saved, hooks, std::move(signals)));
   RINGSIDE_RETURN_IF_ERROR(machine->Build(&snapshot));
-  RINGSIDE_RETURN_IF_ERROR(machine->WatchMemory());
+  if (!machine->memory_->is_shared()) RINGSIDE_RETURN_IF_ERROR(machine->WatchMemory());
   RINGSIDE_RETURN_IF_ERROR(machine->Load(snapshot.state));
   return machine;
 }
@@ -188,8 +203,7 @@ absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
   if (!config_.memory_nodes.empty()) {  // reading them takes 60 us
     RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(
-      memory_, CreateMemory(config_, snapshot != nullptr ? &snapshot->memory : nullptr));
+  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_, snapshot));
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
   if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));

@@ -34,6 +34,16 @@ struct OptionChoices<Pit> {
 };
 
 template <>
+struct OptionChoices<RestoreMemory> {
+  static constexpr std::array kAll = {RestoreMemory::kAuto, RestoreMemory::kMapped,
+                                      RestoreMemory::kCopied};
+  static const char* Name(RestoreMemory memory) {
+    constexpr std::array kNames = {"auto", "mapped", "copied"};
+    return kNames[static_cast<size_t>(memory)];
+  }
+};
+
+template <>
 struct OptionChoices<RestoreClock> {
   static constexpr std::array kAll = {RestoreClock::kStood, RestoreClock::kRan};
   static const char* Name(RestoreClock clock) {
@@ -220,6 +230,11 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
                 "CPUs and memory; devices are as they are given here",
          .unset = "none"},
         [](auto& machine) -> auto& { return machine.restore; }},
+       {{.name = "restore-memory",
+         .type = Plain(OptionKind::kChoice),
+         .doc = "of a restored machine: mapped from the snapshot, which takes no time and is shared "
+                "until it is written, or copied and verified; auto: copied where a disk needs DMA"},
+        [](auto& machine) -> auto& { return machine.restore_memory; }},
        {{.name = "restore-clock",
          .type = Plain(OptionKind::kChoice),
          .doc = "what the guest's clocks did while it was saved: nothing, or went on"},

@@ -392,12 +392,21 @@ enum class RestoreClock {
   kRan,    // went on
 };
 
+// Where a restored machine has its memory.
+enum class RestoreMemory {
+  kAuto,    // kCopied where a disk reaches memory by DMA, else kMapped
+  kMapped,  // in the snapshot's file, of which it has what it changes for itself
+  kCopied,  // in its own, into which all of the file is read, and verified, first
+};
+
 struct MachineConfig {
   // The directory of a snapshot (Machine::Save): the machine goes on from there, and boots nothing.
   // It has the snapshot's vCPUs and memory; all else is as this configuration says, and has to be
   // such that the guest finds the devices it had, whatever is behind them. The snapshot's files
-  // stay as they are for as long as the machine lives. Empty: it boots.
+  // stay as they are for as long as the machine lives, unless its memory is copied. Empty: it
+  // boots.
   std::string restore = {};
+  RestoreMemory restore_memory = RestoreMemory::kAuto;
   RestoreClock restore_clock = RestoreClock::kStood;
   std::string kernel = {};  // path of a bzImage or an ELF file
   std::string initrd = {};  // path; empty: none

@@ -363,6 +363,22 @@ TEST_F(SavedFileTest, WhatAMemoryHoldsIsVerifiedWhenThatIsAsked) {
   EXPECT_EQ(verify(), absl::OkStatus());
 }
 
+// It needs its files no more then, and is saved as any machine is.
+TEST_F(SavedFileTest, CopiedMemoryIsVerifiedAndItsOwn) {
+  config_.restore_memory = RestoreMemory::kCopied;
+  auto machine = Begin(config_);
+  fs::resize_file(MemoryPath(Place(1)), 0);
+  ExpectProgress(*machine);
+  SaveAndEnd(std::move(machine), Place(2));
+  config_.restore = Place(2);
+  ExpectProgress(*Begin(config_));
+  std::fstream file(MemoryPath(Place(2)), std::ios::binary | std::ios::in | std::ios::out);
+  file.seekp(40 * kMiB).put('x').flush();
+  EXPECT_THAT(Restore().message(), HasSubstr("has another content than was saved"));
+  config_.restore_memory = RestoreMemory::kMapped;
+  EXPECT_EQ(Restore(), absl::OkStatus());
+}
+
 TEST_F(SavedFileTest, AnotherMachineIsRefused) {
   config_.disks.push_back({.backend = NullConfig{.size = 16 * kMiB}});
   EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));

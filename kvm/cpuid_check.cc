@@ -1,104 +1,98 @@
 #include "kvm/cpuid_check.h"
 
-#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstdint>
+#include <cstring>
 #include <string>
 
+#include "base/printable.h"
 #include "base/status.h"
+#include "kvm/cpu_features.h"
 
 namespace ringside {
 namespace {
 
-enum class Register { kEax, kEbx, kEcx, kEdx };
+using enum CpuidRegister;
 
-// A register whose bits are features (Intel SDM volume 2A, CPUID; AMD APM volume 3, appendix E).
-struct FeatureWord {
-  uint32_t leaf;
-  uint32_t subleaf;
-  Register which;
+struct CheckedWord {
+  CpuidWord word;
   uint32_t ignored;  // not KVM's to offer, or changed by the guest itself as it runs
 };
 
-constexpr uint32_t Bits(std::initializer_list<int> bits) {
-  uint32_t mask = 0;
-  for (const int bit : bits) mask |= uint32_t{1} << bit;
-  return mask;
-}
-
-constexpr std::array<FeatureWord, 10> kWords = {{
+constexpr auto kWords = std::to_array<CheckedWord>({
     // MONITOR, the x2APIC and the deadline timer that KVM's local APIC has; OSXSAVE; a hypervisor.
-    {0x1, 0, Register::kEcx, Bits({3, 21, 24, 27, 31})},
-    {0x1, 0, Register::kEdx, Bits({9, 28})},  // the APIC's switch, and several CPUs
-    {0x7, 0, Register::kEbx, 0},
-    {0x7, 0, Register::kEcx, Bits({4})},  // OSPKE
-    {0x7, 0, Register::kEdx, 0},
-    {0x7, 1, Register::kEax, 0},
-    {0xd, 0, Register::kEax, 0},
-    {0xd, 1, Register::kEax, 0},
-    {0x80000001, 0, Register::kEcx, Bits({1})},  // several CPUs
-    {0x80000001, 0, Register::kEdx, Bits({9})},
-}};
+    {{0x1, 0, kEcx}, CpuidBits({3, 21, 24, 27, 31})},
+    {{0x1, 0, kEdx}, CpuidBits({9, 28})},  // the APIC's switch, and several CPUs
+    {{0x7, 0, kEbx}, 0},
+    {{0x7, 0, kEcx}, CpuidBits({4})},  // OSPKE
+    {{0x7, 0, kEdx}, 0},
+    {{0x7, 1, kEax}, 0},
+    {{0xd, 0, kEax}, 0},
+    {{0xd, 1, kEax}, 0},
+    {{0x80000001, 0, kEcx}, CpuidBits({1})},  // several CPUs
+    {{0x80000001, 0, kEdx}, CpuidBits({9})},
+});
 
-struct FeatureName {
-  uint32_t leaf;
-  Register which;
-  int bit;
-  const char* name;
-};
-// As /proc/cpuinfo has them; those that hosts of one fleet differ in most.
-constexpr std::array<FeatureName, 16> kNames = {{{0x1, Register::kEcx, 12, "fma"},
-                                                 {0x1, Register::kEcx, 17, "pcid"},
-                                                 {0x1, Register::kEcx, 25, "aes"},
-                                                 {0x1, Register::kEcx, 26, "xsave"},
-                                                 {0x1, Register::kEcx, 28, "avx"},
-                                                 {0x1, Register::kEcx, 30, "rdrand"},
-                                                 {0x7, Register::kEbx, 3, "bmi1"},
-                                                 {0x7, Register::kEbx, 5, "avx2"},
-                                                 {0x7, Register::kEbx, 8, "bmi2"},
-                                                 {0x7, Register::kEbx, 16, "avx512f"},
-                                                 {0x7, Register::kEbx, 18, "rdseed"},
-                                                 {0x7, Register::kEbx, 29, "sha_ni"},
-                                                 {0x7, Register::kEcx, 3, "pku"},
-                                                 {0x7, Register::kEcx, 16, "la57"},
-                                                 {0x7, Register::kEdx, 24, "amx_tile"},
-                                                 {0x80000001, Register::kEdx, 26, "pdpe1gb"}}};
-
-uint32_t Value(std::span<const kvm_cpuid_entry2> entries, const FeatureWord& word) {
-  const auto found = std::ranges::find_if(entries, [&](const kvm_cpuid_entry2& entry) {
-    const bool has_subleaves = (entry.flags & KVM_CPUID_FLAG_SIGNIFCANT_INDEX) != 0;
-    return entry.function == word.leaf && (has_subleaves ? entry.index : 0) == word.subleaf;
-  });
-  if (found == entries.end()) return 0;
-  const std::array<uint32_t, 4> registers = {found->eax, found->ebx, found->ecx, found->edx};
-  return registers[static_cast<size_t>(word.which)];
+// "GenuineIntel", which leaf 0 has in EBX, EDX and ECX.
+std::string VendorOf(std::span<const kvm_cpuid_entry2> entries) {
+  const kvm_cpuid_entry2* leaf = FindCpuid(entries, 0, 0);
+  if (leaf == nullptr) return "";
+  const std::array words = {leaf->ebx, leaf->edx, leaf->ecx};
+  std::string name(sizeof words, ' ');
+  std::memcpy(name.data(), words.data(), sizeof words);
+  return Printable(name);
 }
 
-std::string Describe(const FeatureWord& word, int bit) {
-  constexpr std::array kRegisters = {"EAX", "EBX", "ECX", "EDX"};
-  const auto named = std::ranges::find_if(kNames, [&](const FeatureName& each) {
-    return each.leaf == word.leaf && each.which == word.which && each.bit == bit &&
-           word.subleaf == 0;
-  });
-  const std::string place = absl::StrFormat("CPUID %#x.%d %s, bit %d", word.leaf, word.subleaf,
-                                            kRegisters[static_cast<size_t>(word.which)], bit);
-  return named == kNames.end() ? place : absl::StrFormat("%s (%s)", named->name, place);
+absl::Status CheckVendor(std::span<const kvm_cpuid_entry2> saved,
+                         std::span<const kvm_cpuid_entry2> supported) {
+  const std::string was = VendorOf(saved), is = VendorOf(supported);
+  if (was == is) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("the saved vCPU is by '%s' and this host's processor by '%s': restore on a "
+                      "host of the same vendor",
+                      was, is));
+}
+
+// KVM takes extended registers as this host's XSAVE has them in memory, and the guest's own areas
+// are as the host had them that it saw (Intel SDM volume 1, section 13.4.3).
+absl::Status CheckXsaveLayout(std::span<const kvm_cpuid_entry2> saved,
+                              std::span<const kvm_cpuid_entry2> supported) {
+  for (const kvm_cpuid_entry2& entry : saved) {
+    if (entry.function != 0xd || SubleafOf(entry) < 2 || entry.eax == 0) continue;
+    const kvm_cpuid_entry2* here = FindCpuid(supported, 0xd, SubleafOf(entry));
+    if (here != nullptr && here->eax == entry.eax && here->ebx == entry.ebx) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the saved vCPU has component %d of XSAVE as %d bytes at %d, and this host's KVM as %d at "
+        "%d: restore on a host that has it in the same place",
+        SubleafOf(entry), entry.eax, entry.ebx, here != nullptr ? here->eax : 0,
+        here != nullptr ? here->ebx : 0));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
 
+std::string FirstFeatureBeyond(std::span<const kvm_cpuid_entry2> entries,
+                               std::span<const kvm_cpuid_entry2> others) {
+  for (const auto& [word, ignored] : kWords) {
+    const uint32_t missing = CpuidValue(entries, word) & ~CpuidValue(others, word) & ~ignored;
+    if (missing == 0) continue;
+    return DescribeFeature(word, std::countr_zero(missing));
+  }
+  return "";
+}
+
 absl::Status CheckCpuidIsSupported(std::span<const kvm_cpuid_entry2> saved,
                                    std::span<const kvm_cpuid_entry2> supported) {
-  for (const FeatureWord& word : kWords) {
-    const uint32_t missing = Value(saved, word) & ~Value(supported, word) & ~word.ignored;
-    if (missing == 0) continue;
+  RINGSIDE_RETURN_IF_ERROR(CheckVendor(saved, supported));
+  if (const std::string missing = FirstFeatureBeyond(saved, supported); !missing.empty()) {
     return absl::FailedPreconditionError(
         absl::StrFormat("the saved vCPU has %s, which this host's KVM does not offer: restore on a "
                         "host that has it",
-                        Describe(word, std::countr_zero(missing))));
+                        missing));
   }
-  return absl::OkStatus();
+  return CheckXsaveLayout(saved, supported);
 }
 
 }  // namespace ringside

@@ -8,7 +8,9 @@
 #include <sys/ioctl.h>
 
 #include "base/status.h"
+#include "kvm/cpu_features.h"
 #include "kvm/cpuid_check.h"
+#include "kvm/msr_features.h"
 
 namespace ringside {
 namespace {
@@ -17,6 +19,8 @@ constexpr uint32_t kTsc = 0x10;
 constexpr uint32_t kTscDeadline = 0x6e0;
 constexpr uint32_t kLapicTimer = 0x320;  // offset of the LVT entry in the register page
 constexpr uint32_t kTimerMode = 3 << 17, kTscDeadlineMode = 2 << 17;
+constexpr CpuidWord kXsaveWord = {0x1, 0, CpuidRegister::kEcx};
+constexpr uint32_t kXsaveBit = uint32_t{1} << 26;
 // KVM_MAX_MSR_ENTRIES of the kernel: as many as one ioctl takes.
 constexpr size_t kMostMsrs = 256;
 
@@ -71,9 +75,9 @@ void KeepPassedDeadline(VcpuState& state) {
   if (deadline->data == 0) deadline->data = tsc->data;
 }
 
-absl::Status WriteMsrs(const std::vector<kvm_msr_entry>& msrs, bool last, KvmVcpu& vcpu) {
+absl::Status WriteMsrs(const VcpuState& state, bool last, KvmVcpu& vcpu) {
   std::vector<kvm_msr_entry> some;
-  for (const kvm_msr_entry& msr : msrs) {
+  for (const kvm_msr_entry& msr : state.msrs) {
     if (ComesLast(msr) == last) some.push_back(msr);
   }
   for (size_t next = 0; next < some.size();) {
@@ -85,6 +89,8 @@ absl::Status WriteMsrs(const std::vector<kvm_msr_entry>& msrs, bool last, KvmVcp
     const kvm_msr_entry& refused = some[next++];
     // One that is 0 there and is not here at all makes no difference.
     if (refused.data == 0) continue;
+    // Nor does what the guest cannot see, such as the former host's ARCH_CAPABILITIES.
+    if (!GuestHasMsr(state.cpuid, refused.index)) continue;
     return absl::FailedPreconditionError(absl::StrFormat(
         "this host's KVM does not take MSR %#x with the saved value %#x: restore on a host like "
         "the one it was saved on",
@@ -150,11 +156,14 @@ absl::Status RestoreVcpu(const VcpuState& state, const VcpuStateShape& shape, Kv
   // Has the APIC's mode: before the APIC.
   RINGSIDE_RETURN_IF_ERROR(Set(vcpu, KVM_SET_SREGS, "KVM_SET_SREGS", &state.special));
   RINGSIDE_RETURN_IF_ERROR(Set(vcpu, KVM_SET_XSAVE, "KVM_SET_XSAVE", state.xsave.data()));
-  RINGSIDE_RETURN_IF_ERROR(Set(vcpu, KVM_SET_XCRS, "KVM_SET_XCRS", &state.xcrs));
+  // A guest without XSAVE has XCR0 as it was at its reset, and a host may be without, too.
+  if ((CpuidValue(state.cpuid, kXsaveWord) & kXsaveBit) != 0) {
+    RINGSIDE_RETURN_IF_ERROR(Set(vcpu, KVM_SET_XCRS, "KVM_SET_XCRS", &state.xcrs));
+  }
   RINGSIDE_RETURN_IF_ERROR(Set(vcpu, KVM_SET_DEBUGREGS, "KVM_SET_DEBUGREGS", &state.debug));
   RINGSIDE_RETURN_IF_ERROR(Set(vcpu, KVM_SET_LAPIC, "KVM_SET_LAPIC", &state.lapic));
-  RINGSIDE_RETURN_IF_ERROR(WriteMsrs(state.msrs, false, vcpu));
-  RINGSIDE_RETURN_IF_ERROR(WriteMsrs(state.msrs, true, vcpu));
+  RINGSIDE_RETURN_IF_ERROR(WriteMsrs(state, false, vcpu));
+  RINGSIDE_RETURN_IF_ERROR(WriteMsrs(state, true, vcpu));
   return Set(vcpu, KVM_SET_VCPU_EVENTS, "KVM_SET_VCPU_EVENTS", &state.events);
 }
 

@@ -35,7 +35,7 @@ inline constexpr uint64_t kConventionalEnd = 0x9fc00;
 inline constexpr uint64_t kAcpiTables = 0xe0000;
 // Not at its page's start: Linux looks for an option ROM's signature at every 2 KiB up to here.
 inline constexpr uint64_t kGenerationId = 0xee010;
-inline constexpr uint64_t kVmClock = 0xef000;  // a page of its own, as programs may map it
+inline constexpr uint64_t kVmClock = 0xef000;           // a page of its own, as programs may map it
 inline constexpr uint64_t kResetVector = 0xffff0;       // f000:fff0
 inline constexpr uint64_t kHighMemoryStart = 0x100000;  // "high" as in 1 MiB
 

@@ -11,6 +11,7 @@
 #include "boot/acpi.h"
 #include "boot/boot_cpu.h"
 #include "boot/generation.h"
+#include "kvm/cpu_baseline.h"
 #include "kvm/cpuid.h"
 #include "vmm/machine.h"
 #include "vmm/options.h"
@@ -214,7 +215,9 @@ absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
   if (has_pit_) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
   if (snapshot != nullptr) return AddVcpus(nullptr);
-  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid, kvm.SupportedCpuid());
+  RINGSIDE_ASSIGN_OR_RETURN(std::vector<kvm_cpuid_entry2> supported, kvm.SupportedCpuid());
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid,
+                            LimitCpuid(std::move(supported), config_.cpu_baseline));
   return AddVcpus([&](uint32_t id) { return MakeCpuid(cpuid, id, config_.cpus, tsc_deadline); });
 }
 
@@ -222,7 +225,10 @@ absl::Status Machine::Internals::AddVcpus(const CpuidOf& cpuid_of) {
   for (uint32_t id = 0; id < config_.cpus; ++id) {
     RINGSIDE_ASSIGN_OR_RETURN(KvmVcpu vcpu, vm_->CreateVcpu(id));
     cpuids_.push_back(cpuid_of ? cpuid_of(id) : std::vector<kvm_cpuid_entry2>());
-    if (cpuid_of) RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(cpuids_.back()));
+    if (cpuid_of) {
+      RINGSIDE_RETURN_IF_ERROR(vcpu.SetCpuid(cpuids_.back()));
+      RINGSIDE_RETURN_IF_ERROR(CheckIsLimited(vcpu, cpuids_.back(), config_.cpu_baseline));
+    }
     std::vector<int> host_cpus;
     if (id < config_.vcpu_cpus.size()) host_cpus = config_.vcpu_cpus[id];
     vcpus_.push_back(std::make_unique<Vcpu>(id, std::move(vcpu), std::move(host_cpus),

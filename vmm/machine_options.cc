@@ -1,6 +1,7 @@
 #include "vmm/machine_options.h"
 
 #include "base/pages.h"
+#include "kvm/cpu_baseline.h"
 #include "kvm/memory_layout.h"
 #include "ringside/machine.h"
 #include "vmm/disk_options.h"
@@ -41,6 +42,13 @@ struct OptionChoices<RestoreMemory> {
     constexpr std::array kNames = {"auto", "mapped", "copied"};
     return kNames[static_cast<size_t>(memory)];
   }
+};
+
+template <>
+struct OptionChoices<CpuBaseline> {
+  static constexpr std::array kAll = {CpuBaseline::kHost, CpuBaseline::kX86_64V2,
+                                      CpuBaseline::kX86_64V3, CpuBaseline::kX86_64V4};
+  static const char* Name(CpuBaseline baseline) { return CpuBaselineName(baseline); }
 };
 
 template <>
@@ -255,6 +263,12 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
          .unit = "vCPUs",
          .doc = "how many vCPUs the guest has"},
         [](auto& machine) -> auto& { return machine.cpus; }},
+       {{.name = "cpu-baseline",
+         .type = Plain(OptionKind::kChoice),
+         .doc = "the processor that the guest sees: all that this host's KVM offers, or a level of "
+                "the x86-64 psABI, for hosts that differ (docs/snapshots.md); of a restore, the "
+                "snapshot's"},
+        [](auto& machine) -> auto& { return machine.cpu_baseline; }},
        {{.name = "cpu-affinity",
          .type = Plain(OptionKind::kAffinity),
          .doc = "the CPUs of the host that vCPUs are kept on, such as 0:2,1:3-4+6; in JSON a list "

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/nearest.h"
+#include "kvm/cpu_baseline.h"
 #include "vmm/assigned_devices.h"
 #include "vmm/disk_options.h"
 #include "vmm/disks.h"
@@ -156,6 +157,12 @@ absl::Status CheckOptions(const MachineConfig& config) {
   if (!config.kernel.empty() && !config.restore.empty()) {
     return BadInput("there are a kernel, '%s', and a snapshot to restore, '%s': give one of them",
                     config.kernel, config.restore);
+  }
+  if (config.cpu_baseline != CpuBaseline::kHost && !config.restore.empty()) {
+    return BadInput(
+        "cpu-baseline %s is for a machine that boots, and '%s' goes on with the "
+        "processor it was saved with: leave one of them out",
+        CpuBaselineName(config.cpu_baseline), config.restore);
   }
   for (size_t i = 0; i < config.disks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckDisk(Item("disks", i), config.disks[i]));

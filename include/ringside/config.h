@@ -386,6 +386,16 @@ enum class Pit {
   kOff,
 };
 
+// The processor that the guest sees. All but kHost are levels of the x86-64 psABI: the guest has
+// the level's features and what every host gives, so that once saved it goes on on any host of the
+// level and vendor (docs/snapshots.md). Create refuses a host that lacks one of them.
+enum class CpuBaseline {
+  kHost,  // all that this host's KVM offers
+  kX86_64V2,
+  kX86_64V3,
+  kX86_64V4,
+};
+
 // What the guest's clocks did while it was saved.
 enum class RestoreClock {
   kStood,  // nothing: it goes on at the moment it was saved, and its time of day is late
@@ -413,6 +423,7 @@ struct MachineConfig {
   std::string command_line = "console=ttyS0 panic=-1";
   BootProtocol protocol = BootProtocol::kAuto;
   uint32_t cpus = 1;
+  CpuBaseline cpu_baseline = CpuBaseline::kHost;
   uint64_t memory = 512 << 20;  // bytes, whole pages of 4 KiB
   // The host's NUMA nodes that the memory is taken from, page by page in turns if there are
   // several. A single node that is full is not helped out by others: the guest meets a host without

@@ -47,8 +47,13 @@ void AwaitCalls(void* privilege_level) {
 void SayCpuid() {
   SayCpuidLeaf(1, 0);
   SayCacheLeaf();
+  SayCpuidLeaf(7, 0);
+  SayCpuidLeaf(0xa, 0);
   SayCpuidLeaf(0xb, 0);
   SayCpuidLeaf(0xb, 1);
+  SayCpuidLeaf(0xd, 0);
+  SayCpuidLeaf(0xd, 1);
+  SayCpuidLeaf(0x80000001, 0);
   SayCpuidLeaf(0x80000008, 0);
   SayCpuidLeaf(0x8000001e, 0);
   SayCpuidLeaf(0x40000000, 0);  // the hypervisor's signature

@@ -1,6 +1,7 @@
 // Whole machines on this host's KVM, running the bare-metal guest of tests/guest.
 #include "vmm/machine.h"
 
+#include <array>
 #include <csignal>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "kvm/cpu_baseline.h"
 #include "tests/support/directories.h"
 #include "tests/support/vfio/fake_pci_device.h"
 #include "tests/support/vmm/test_machine.h"
@@ -280,15 +282,69 @@ TEST_F(MachineTest, AsManyProcessorsAsAreDocumentedCanBeBuiltAndStopped) {
   EXPECT_EQ(RunGuest(config, console_).end.kind, EndKind::kPowerOff);
 }
 
+// EAX, EBX, ECX and EDX of a leaf, such as "0x7.0", as the guest has printed them.
+std::array<uint32_t, 4> CpuidOf(const std::string& output, const std::string& leaf) {
+  std::smatch words;
+  const std::regex line("guest: cpuid " + leaf + " 0x(\\w+) 0x(\\w+) 0x(\\w+) 0x(\\w+)\n");
+  std::array<uint32_t, 4> registers = {};
+  if (!std::regex_search(output, words, line)) {
+    ADD_FAILURE() << leaf << " is not in " << output;
+    return registers;
+  }
+  for (size_t i = 0; i < registers.size(); ++i) {
+    registers[i] = static_cast<uint32_t>(std::stoul(words[i + 1], nullptr, 16));
+  }
+  return registers;
+}
+
 TEST_F(MachineTest, ProcessorsSayTheyAreInAVirtualMachineWithATscDeadlineTimer) {
   const GuestRun run = RunGuest(GuestConfig(console_, "cpuid=1"), console_);
-  std::smatch words;
-  const std::regex leaf_1("guest: cpuid 0x1\\.0 0x\\w+ 0x\\w+ 0x(\\w+) 0x\\w+\n");
-  ASSERT_TRUE(std::regex_search(run.output, words, leaf_1)) << run.output;
-  const auto ecx = static_cast<uint32_t>(std::stoul(words[1], nullptr, 16));
+  const uint32_t ecx = CpuidOf(run.output, "0x1\\.0")[2];
   EXPECT_TRUE((ecx & (uint32_t{1} << 31)) != 0);
   EXPECT_TRUE((ecx & (uint32_t{1} << 24)) != 0);
 }
+
+struct Baseline {
+  CpuBaseline baseline;
+  uint32_t leaf_1_ecx, leaf_7_ebx, components, size;
+};
+class MachineBaselineTest : public ::testing::TestWithParam<Baseline> {};
+
+// What KVM itself makes of it comes in: OSXSAVE, which the guest's CR4 leaves off, and the size
+// that goes with XCR0.
+TEST_P(MachineBaselineTest, TheGuestSeesNoMore) {
+  SKIP_WITHOUT_KVM();
+  constexpr uint32_t kHypervisorAndDeadline = 0x81000000, kGigabytePages = uint32_t{1} << 26;
+  constexpr std::array<uint32_t, 4> kNone = {};
+  const TestConsole console;
+  MachineConfig config = GuestConfig(console, "cpuid=1");
+  config.cpu_baseline = GetParam().baseline;
+  if (const absl::Status status = Machine::Create(config).status(); !status.ok()) {
+    ASSERT_THAT(status.message(), HasSubstr("cpu-baseline x86-64-v"));
+    GTEST_SKIP() << status.message();
+  }
+  const GuestRun run = RunGuest(config, console);
+  EXPECT_EQ(run.end.kind, EndKind::kPowerOff);
+  EXPECT_EQ(CpuidOf(run.output, "0x1\\.0")[2], GetParam().leaf_1_ecx | kHypervisorAndDeadline);
+  const std::array<uint32_t, 4> leaf_7 = {0, GetParam().leaf_7_ebx, 0, 0};
+  EXPECT_EQ(CpuidOf(run.output, "0x7\\.0"), leaf_7);
+  EXPECT_EQ(CpuidOf(run.output, "0xa\\.0"), kNone);
+  const std::array<uint32_t, 4> xsave = CpuidOf(run.output, "0xd\\.0");
+  EXPECT_EQ(xsave[0], GetParam().components);
+  EXPECT_LE(xsave[2], GetParam().size);  // AMD has those of v4 closer together
+  EXPECT_EQ(CpuidOf(run.output, "0xd\\.1"), kNone);
+  EXPECT_EQ(CpuidOf(run.output, "0x80000001\\.0")[3] & kGigabytePages, 0u);
+  EXPECT_EQ(CpuidOf(run.output, "0x80000008\\.0")[0] >> 8 & 0xff, 48u);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , MachineBaselineTest,
+    ::testing::Values(Baseline{CpuBaseline::kX86_64V2, 0x00b82201, 0x2, 0, 0},
+                      Baseline{CpuBaseline::kX86_64V3, 0x34f83201, 0x12a, 0x7, 832},
+                      Baseline{CpuBaseline::kX86_64V4, 0x34f83201, 0xd003012a, 0xe7, 2688}),
+    [](const auto& info) {
+      return "V" + std::to_string(static_cast<int>(info.param.baseline) + 1);
+    });
 
 TEST_F(MachineTest, AnIntervalTimerIsThereIfAskedForOrIfThereIsNoOther) {
   const absl::StatusOr<Kvm> kvm = Kvm::Open();

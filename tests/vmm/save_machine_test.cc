@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 #include <random>
 
+#include "kvm/cpu_features.h"
 #include "kvm/memory_layout.h"
 #include "tests/support/directories.h"
 #include "tests/support/races.h"
@@ -384,6 +385,49 @@ TEST_F(SavedFileTest, AnotherMachineIsRefused) {
   EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));
   config_.disks.clear();
   EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));
+}
+
+// What another host's KVM told of, though the guest cannot see it, is no reason to refuse.
+TEST_F(SavedFileTest, AnMsrThatThisHostLacksIsMissedOnlyIfTheGuestHasIt) {
+  constexpr uint32_t kOfProcessorTrace = 0x587, kNobodys = 0x12345;
+  const auto restore_with = [&](uint32_t msr) {
+    absl::StatusOr<Snapshot> snapshot = OpenSnapshot(Place(1));
+    if (!snapshot.ok()) return snapshot.status();
+    snapshot->state.vcpus[0].msrs.push_back({.index = msr, .reserved = 0, .data = 1});
+    const std::vector<uint8_t> bytes = EncodeMachine(snapshot->state);
+    Write(Place(1) + "/state", std::string(bytes.begin(), bytes.end()));
+    const absl::Status status = Restore();
+    Write(Place(1) + "/state", state_);
+    return status;
+  };
+  EXPECT_EQ(restore_with(kOfProcessorTrace), absl::OkStatus());
+  EXPECT_THAT(restore_with(kNobodys).message(), HasSubstr("does not take MSR 0x12345"));
+}
+
+TEST_F(SaveMachineTest, ABaselineIsTheSnapshots) {
+  MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
+  config.cpu_baseline = CpuBaseline::kX86_64V2;
+  if (const absl::Status status = Machine::Create(config).status(); !status.ok()) {
+    ASSERT_THAT(status.message(), HasSubstr("cpu-baseline x86-64-v"));
+    GTEST_SKIP() << status.message();
+  }
+  auto machine = Begin(config);
+  SaveAndEnd(std::move(machine), Place(1));
+  GoOnFrom(Place(1), config);
+  EXPECT_THAT(Machine::Create(config).status(), IsBadInput("cpu-baseline x86-64-v2", "leave one"));
+  config.cpu_baseline = CpuBaseline::kHost;
+  machine = Begin(config);
+  ASSERT_TRUE(machine->Pause().ok());
+  ASSERT_EQ(machine->Save(Place(2)), absl::OkStatus());
+  machine->Resume();
+  EndWell(*machine);
+  for (const int place : {1, 2}) {
+    const absl::StatusOr<Snapshot> snapshot = OpenSnapshot(Place(place));
+    ASSERT_TRUE(snapshot.ok()) << snapshot.status();
+    const std::vector<kvm_cpuid_entry2>& cpuid = snapshot->state.vcpus[0].cpuid;
+    EXPECT_EQ(FindCpuid(cpuid, 0xd, 0), nullptr);
+    EXPECT_EQ(CpuidValue(cpuid, {0x1, 0, CpuidRegister::kEcx}), 0x81b82201u);
+  }
 }
 
 TEST_F(SavedFileTest, ItIsSavedWhileItIsPausedAndWhereThereIsNoneYet) {

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "api/operation_progress.h"
 #include "vmm/option_type.h"
 
 namespace ringside {
@@ -41,8 +43,15 @@ class ApiArguments {
   bool Switch(const char* name) const { return values_.at(name).get<bool>(); }
   absl::Duration Time(const char* name) const { return absl::Nanoseconds(Whole(name)); }
 
+  // Where the call reports how far it is, if it has ApiCall::progress.
+  void ReportTo(std::shared_ptr<OperationProgress> progress) { progress_ = std::move(progress); }
+  void Report(uint64_t done, uint64_t of) const {
+    if (progress_ != nullptr) progress_->Report(done, of);
+  }
+
  private:
   Json values_;
+  std::shared_ptr<OperationProgress> progress_;
 };
 
 // Where and how a call is served.
@@ -68,6 +77,8 @@ struct ApiCall {
   const char* result = "";  // that of the answer's; empty: there is nothing to say (204)
   // Of kOperation: it waits for the guest's agent, and holds up no call that does not.
   bool asks_guest = false;
+  // Of kOperation: what it is doing while it reports how far it is, "saving"; empty: it does not.
+  const char* progress = "";
   Serve serve = nullptr;  // of kAtOnce and kOperation. A body without fields is given as "body"
 };
 

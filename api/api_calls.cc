@@ -97,6 +97,7 @@ std::vector<ApiCall> MachineCalls() {
                                 "whether it ends then, so that its disks stay as they are saved"},
                    .unset = false},
                   Patience()},
+       .progress = "saving",
        .serve = SaveMachine},
       {.name = "power-button",
        .method = "POST",

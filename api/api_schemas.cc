@@ -94,6 +94,9 @@ Json OperationSchema() {
   properties["state"] = OneOf({"waiting", "running", "done", "failed"});
   properties["result"] = {
       {"description", "what the call would have answered; absent if nothing, and in a list"}};
+  properties["progress"] = SchemaOf({{"done", 0U}, {"of", 0U}});
+  properties["progress"]["description"] =
+      "bytes that are done, and of how many; there while a call runs that knows";
   properties["error"] = {{"type", "string"}};
   properties["status"] = {{"type", "integer"},
                           {"description", "what the call would have failed with"}};

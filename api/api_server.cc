@@ -119,13 +119,17 @@ void ApiServer::Serve(const ApiCall& call, HttpCall http) {
   switch (call.kind) {
     case ApiKind::kAtOnce:
       return std::move(http.answer).Send(Respond(call.serve(control_, arguments)));
-    case ApiKind::kOperation:
+    case ApiKind::kOperation: {
+      std::shared_ptr<OperationProgress> progress;
+      if (*call.progress != '\0') progress = std::make_shared<OperationProgress>();
+      arguments.ReportTo(progress);
       return operations_.Begin(
           call.name, call.asks_guest ? Operations::Lane::kGuest : Operations::Lane::kMachine,
           [this, &call, arguments = std::move(arguments)] {
             return call.serve(control_, arguments);
           },
-          wait, std::move(http.answer));
+          wait, std::move(http.answer), std::move(progress));
+    }
     case ApiKind::kOperations:
       return ServeOperations(call, arguments, std::move(http.answer));
     case ApiKind::kEvents:

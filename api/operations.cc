@@ -42,7 +42,7 @@ void Operations::Stop() {
 }
 
 void Operations::Begin(const std::string& call, Lane lane, Work work, absl::Duration wait,
-                       HttpAnswer answer) {
+                       HttpAnswer answer, std::shared_ptr<const OperationProgress> progress) {
   const MutexLock lock(mutex_);
   if (stop_) return std::move(answer).Send(respond_(Over()));
   ForgetOldest();
@@ -51,7 +51,11 @@ void Operations::Begin(const std::string& call, Lane lane, Work work, absl::Dura
     return std::move(answer).Send(respond_(absl::ResourceExhaustedError(absl::StrFormat(
         "%d operations wait for their turn: ask again when some have ended", waiting))));
   }
-  operations_.push_back({.id = ++last_id_, .call = call, .lane = lane, .work = std::move(work)});
+  operations_.push_back({.id = ++last_id_,
+                         .call = call,
+                         .lane = lane,
+                         .work = std::move(work),
+                         .progress = std::move(progress)});
   if (const absl::Status started = StartThreads(lane); !started.ok()) {
     operations_.pop_back();
     return std::move(answer).Send(respond_(started));
@@ -90,6 +94,9 @@ Json Operations::Describe(const Operation& operation) {
   Json json = {{"id", operation.id}, {"call", operation.call}};
   if (operation.state != State::kEnded) {
     json["state"] = operation.state == State::kWaiting ? "waiting" : "running";
+    if (operation.progress != nullptr && operation.progress->of() > 0) {
+      json["progress"] = {{"done", operation.progress->done()}, {"of", operation.progress->of()}};
+    }
     return json;
   }
   json["state"] = operation.status.ok() ? "done" : "failed";
@@ -167,6 +174,7 @@ void Operations::End(Operation& operation, const absl::Status& status, HttpRespo
   operation.status = status;
   operation.response = std::move(response);
   operation.work = nullptr;
+  operation.progress = nullptr;
   operation.ended_as = ++ended_;
   operation.is_told = !operation.waiters.empty();
   for (Waiter& waiter : operation.waiters) {

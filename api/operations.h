@@ -16,6 +16,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "api/operation_progress.h"
 #include "base/sync.h"
 #include "http/http_answer.h"
 #include "vmm/option_type.h"
@@ -53,8 +55,9 @@ class Operations {
   void Stop();
 
   // Does `work`, and answers with its result, or after `wait` with the operation: without a wait
-  // always with that.
-  void Begin(const std::string& call, Lane lane, Work work, absl::Duration wait, HttpAnswer answer);
+  // always with that. `progress`: where the work reports how far it is; null: it does not.
+  void Begin(const std::string& call, Lane lane, Work work, absl::Duration wait, HttpAnswer answer,
+             std::shared_ptr<const OperationProgress> progress = nullptr);
   // Answers with the operation once it has ended, or after `wait`.
   void Await(uint64_t id, absl::Duration wait, HttpAnswer answer);
   // The newest last, without results.
@@ -73,6 +76,7 @@ class Operations {
     std::string call;
     Lane lane;
     Work work;
+    std::shared_ptr<const OperationProgress> progress;  // null: it reports none
     State state = State::kWaiting;
     std::vector<Waiter> waiters;
     // Once it has ended. The result is the response's body: as JSON it would take ten times that.

@@ -19,6 +19,12 @@ std::string TextOf(const Json& object, const char* name) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
+// 0 if it is missing, or no whole number.
+uint64_t WholeOf(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_number_unsigned() ? found->get<uint64_t>() : 0;
+}
+
 absl::Status Failure(int status, const std::string& said) {
   const std::string reason = said.empty()
                                  ? absl::StrFormat("the server answered with status %d", status)
@@ -59,6 +65,10 @@ absl::StatusOr<CtlOperation> ReadOperation(std::string_view text) {
     return absl::UnavailableError("the server's answer is no operation");
   }
   CtlOperation operation = {.id = json["id"].get<uint64_t>(), .has_ended = has_ended};
+  if (const auto found = json.find("progress"); found != json.end() && found->is_object()) {
+    operation.done = WholeOf(*found, "done");
+    operation.of = WholeOf(*found, "of");
+  }
   if (state == "failed") {
     const bool has_status = json.contains("status") && json["status"].is_number_unsigned();
     const uint64_t status = has_status ? json["status"].get<uint64_t>() : 500;

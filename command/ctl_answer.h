@@ -24,8 +24,9 @@ absl::Status ErrorOf(const HttpResponse& response);
 struct CtlOperation {
   uint64_t id = 0;
   bool has_ended = false;
-  absl::Status status;  // how it ended
-  Json result;          // null: there is none
+  uint64_t done = 0, of = 0;  // bytes; 0 of 0: it does not say
+  absl::Status status;        // how it ended
+  Json result;                // null: there is none
 };
 // Unavailable: it is none.
 absl::StatusOr<CtlOperation> ReadOperation(std::string_view text);

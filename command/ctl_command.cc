@@ -9,6 +9,7 @@
 #include "command/ctl_answer.h"
 #include "command/exit_codes.h"
 #include "command/json_table.h"
+#include "command/progress_bar.h"
 #include "command/run_config.h"
 #include "command/standard_output.h"
 #include "http/http_client.h"
@@ -19,6 +20,7 @@ namespace {
 // For an answer that is no operation's end.
 constexpr absl::Duration kPatience = absl::Seconds(90);
 constexpr char kWait[] = "wait=60s";
+constexpr char kWaitWithBar[] = "wait=200ms";  // a bar is looked at: five times a second
 constexpr absl::Duration kBetweenQuestions = absl::Milliseconds(100);
 constexpr size_t kMostOfAnEvent = 1 << 20;  // bytes
 const OptionPlace kFlags = {.prefix = "--", .between = " ", .is_text = true};
@@ -75,13 +77,22 @@ std::string FillPath(const ApiCall& call, const std::map<std::string, std::strin
   return path;
 }
 
+bool HasBar(const ApiCall& call) {
+  return *call.progress != '\0' && isatty(STDERR_FILENO) != 0;
+}
+
+// How long the server may take for an answer about an operation.
+const char* WaitOf(const ApiCall& call) {
+  return HasBar(call) ? kWaitWithBar : kWait;
+}
+
 absl::StatusOr<CtlRequest> MakeRequest(const ApiCall& call, const CtlOptions& options) {
   const std::map<std::string, std::string>& texts = options.fields.at(call.name);
   RINGSIDE_RETURN_IF_ERROR(Checked(call.in_path, kWords, texts).status());
   RINGSIDE_ASSIGN_OR_RETURN(const Json fields, Checked(call.fields, kFlags, texts));
   CtlRequest request = {.target = FillPath(call, texts)};
   std::string query;
-  if (call.kind == ApiKind::kOperation) query = options.no_wait ? "wait=0" : kWait;
+  if (call.kind == ApiKind::kOperation) query = options.no_wait ? "wait=0" : WaitOf(call);
   Json body = Json::object();
   for (const ApiField& field : call.fields) {
     const char* const name = field.spec.name;
@@ -109,19 +120,33 @@ absl::Status Print(const ApiCall& call, const CtlOptions& options, const std::st
   return WriteToStdout(as_table && json.ok() ? JsonTable(*json) : ForTerminal(body));
 }
 
-// Waits for what the server has begun, and prints its result.
-absl::Status AwaitOperation(HttpClient& client, const ApiCall& call, const CtlOptions& options,
-                            const std::string& begun) {
-  RINGSIDE_ASSIGN_OR_RETURN(CtlOperation operation, ReadOperation(begun));
+// Until it has ended, with a bar if it tells how far it is.
+absl::StatusOr<CtlOperation> Await(HttpClient& client, const ApiCall& call,
+                                   CtlOperation operation) {
+  ProgressBar bar(STDERR_FILENO);
+  bool has_begun = !HasBar(call);
   while (!operation.has_ended) {
-    RINGSIDE_ASSIGN_OR_RETURN(
-        const HttpResponse response,
-        client.Call("GET", absl::StrFormat("/ringside/v1/operations/%d?%s", operation.id, kWait)));
+    if (!has_begun && operation.of > 0) {
+      bar.Begin(call.progress, operation.of);
+      has_begun = true;
+    }
+    if (operation.of > 0) bar.At(operation.done);
+    RINGSIDE_ASSIGN_OR_RETURN(const HttpResponse response,
+                              client.Call("GET", absl::StrFormat("/ringside/v1/operations/%d?%s",
+                                                                 operation.id, WaitOf(call))));
     if (response.status != 200) return ErrorOf(response);
     RINGSIDE_ASSIGN_OR_RETURN(operation, ReadOperation(response.body));
     // A server that does not wait as it was asked to is not asked without end.
     if (!operation.has_ended) absl::SleepFor(kBetweenQuestions);
   }
+  return operation;
+}
+
+// Waits for what the server has begun, and prints its result.
+absl::Status AwaitOperation(HttpClient& client, const ApiCall& call, const CtlOptions& options,
+                            const std::string& begun) {
+  RINGSIDE_ASSIGN_OR_RETURN(CtlOperation operation, ReadOperation(begun));
+  RINGSIDE_ASSIGN_OR_RETURN(operation, Await(client, call, std::move(operation)));
   RINGSIDE_RETURN_IF_ERROR(operation.status);
   if (operation.result.is_null()) return absl::OkStatus();
   return Print(call, options, operation.result.dump() + '\n');

@@ -106,6 +106,23 @@ TEST_F(OperationsTest, WhatTakesLongIsAnsweredWithWhereToAsk) {
             R"({"id":1,"call":"work","state":"done","result":"released"})");
 }
 
+TEST_F(OperationsTest, HowFarItIsIsToldWhileItRuns) {
+  const auto progress = std::make_shared<OperationProgress>();
+  operations_->Begin("work", Operations::Lane::kMachine, Held(), absl::ZeroDuration(),
+                     HttpAnswer(answers_, ++tickets_), progress);
+  ASSERT_TRUE(SpinUntil([&] { return running_ == 1; }));
+  EXPECT_EQ(answers_->Wait(Await(1, absl::ZeroDuration())).body,
+            R"({"id":1,"call":"work","state":"running"})");
+  progress->Report(5, 7);
+  const std::string told =
+      R"({"id":1,"call":"work","state":"running","progress":{"done":5,"of":7}})";
+  EXPECT_EQ(answers_->Wait(Await(1, absl::ZeroDuration())).body, told);
+  EXPECT_EQ(operations_->List().dump(), "[" + told + "]");
+  release_.Notify();
+  EXPECT_EQ(answers_->Wait(Await(1)).body,
+            R"({"id":1,"call":"work","state":"done","result":"released"})");
+}
+
 TEST_F(OperationsTest, AFailureIsToldOfLaterToo) {
   answers_->Wait(Begin([] { return absl::NotFoundError("gone"); }));
   EXPECT_EQ(answers_->Wait(Await(1)).body,

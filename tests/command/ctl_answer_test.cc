@@ -26,6 +26,11 @@ TEST(CtlAnswerTest, AnOperationIsUnderWayThenDoneOrFailed) {
   ASSERT_TRUE(running.ok());
   EXPECT_EQ(running->id, 7U);
   EXPECT_FALSE(running->has_ended);
+  EXPECT_EQ(running->of, 0U);
+  const auto halfway =
+      ReadOperation(R"({"id": 7, "state": "running", "progress": {"done": 3, "of": 6}})");
+  ASSERT_TRUE(halfway.ok());
+  EXPECT_TRUE(halfway->done == 3 && halfway->of == 6);
   const auto done = ReadOperation(R"({"id": 7, "state": "done", "result": {"id": "io1"}})");
   ASSERT_TRUE(done.ok());
   EXPECT_TRUE(done->has_ended && done->status.ok());
@@ -49,6 +54,16 @@ TEST(CtlAnswerTest, WhateverIsNoOperationIsAnError) {
         R"({"state": "done", "id": )" + Nested(100'000) + "}",
         R"({"id": 1, "state": "done", "result": )" + Nested(100'000) + "}"}) {
     EXPECT_TRUE(absl::IsUnavailable(ReadOperation(text).status())) << text.substr(0, 80);
+  }
+}
+
+TEST(CtlAnswerTest, OddProgressIsNone) {
+  for (const char* const progress :
+       {"5", "[]", "{}", R"({"done": "x", "of": -1})", R"({"done": 1.5, "of": 1e300})"}) {
+    const auto running = ReadOperation(
+        std::string(R"({"id": 1, "state": "running", "progress": )") + progress + "}");
+    ASSERT_TRUE(running.ok()) << progress;
+    EXPECT_TRUE(running->done == 0 && running->of == 0) << progress;
   }
 }
 

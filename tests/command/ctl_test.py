@@ -214,6 +214,48 @@ class HostileServerTest(unittest.TestCase):
         self.assertNotIn("\033[2J", self.answer(b"\033[2J\r\n\r\n"))
 
 
+class SlowServerTest(unittest.TestCase):
+    """A server whose save takes three answers."""
+
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory()
+        self.path = os.path.join(self.directory.name, "vm.sock")
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(self.path)
+        self.listener.listen()
+        self.requests = []
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def tearDown(self):
+        self.thread.join(LIMIT)
+        self.listener.close()
+        self.directory.cleanup()
+
+    def serve(self):
+        connection, _ = self.listener.accept()
+        halfway = {"state": "running", "progress": {"done": 1 << 30, "of": 2 << 30}}
+        for status, parts in ((b"202 Accepted", {"state": "running"}), (b"200 OK", halfway),
+                              (b"200 OK", halfway), (b"200 OK", {"state": "done"})):
+            self.requests.append(connection.recv(65536).decode())
+            body = json.dumps({"id": 7, "call": "save"} | parts).encode()
+            connection.sendall(b"HTTP/1.1 %s\r\nContent-Type: application/json\r\n"
+                               b"Content-Length: %d\r\n\r\n%s" % (status, len(body), body))
+        connection.close()
+
+    def test_a_terminal_has_a_bar(self):
+        shown = on_terminal("ctl", self.path, "save", "snap")
+        self.assertIn("saving: [" + "#" * 20 + " " * 20 + "]  50% of 2G", shown)
+        self.assertTrue(shown.endswith("\r\033[K"), shown)
+        self.assertIn("save?wait=200ms", self.requests[0])
+        self.assertIn("operations/7?wait=200ms", self.requests[1])
+
+    def test_nobody_else_has(self):
+        result = run("ctl", self.path, "save", "snap")
+        self.assertEqual((result.returncode, result.stdout, result.stderr), (0, "", ""))
+        self.assertIn("save?wait=60s", self.requests[0])
+
+
 class CompletionTest(unittest.TestCase):
     def completed(self, *words):
         line = " ".join(f"'{word}'" for word in words)

@@ -186,7 +186,7 @@ class _Rounds:
 
     def _round(self, number, targets):
         for target in targets:
-            for contestant in self._contestants:
+            for contestant in _rotated(self._contestants, number):
                 if (target.memory_mib, contestant.name) in self._failed:
                     continue
                 place = self._place(contestant, target.memory_mib)
@@ -215,6 +215,12 @@ class _Rounds:
         share = cpu.wait_for_quiet(self._noise_limit, patience, _QUIET_LOOK_S)
         self._patience_s -= max(time.monotonic() - start - _QUIET_LOOK_S, 0)
         return None if share is None else f"others used {share:.0%} of the processors before it"
+
+
+def _rotated(contestants, number):
+    """Another one begins in each round: what a machine leaves behind when it ends, its successor pays for."""
+    first = number % len(contestants)
+    return contestants[first:] + contestants[:first]
 
 
 def _write_back(place):

@@ -24,6 +24,11 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
   std::unique_ptr<IoThread> io_thread(new IoThread(std::move(wake), tuning));
   IoThread* const self = io_thread.get();
+  if (waiter == Waiter::kEpoll) {  // which belongs to no thread, so the thread is not waited for
+    RINGSIDE_RETURN_IF_ERROR(self->CreateWaiter(waiter));
+    RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self] { self->Loop(); }));
+    return io_thread;
+  }
   absl::Status status;
   Event has_waiter;
   RINGSIDE_ASSIGN_OR_RETURN(self->thread_, StartThread(name, [self, waiter, &status, &has_waiter] {
@@ -40,7 +45,7 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
   return io_thread;
 }
 
-// On the thread: a ring belongs to the thread that creates it.
+// On the thread, unless it is an epoll: a ring belongs to the thread that creates it.
 absl::Status IoThread::CreateWaiter(Waiter waiter) {
   const auto entries =
       waiter == Waiter::kUring ? UringEntries::kUsual : UringEntries::kWithCommands;

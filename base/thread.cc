@@ -18,8 +18,11 @@ absl::StatusOr<std::thread> StartThread(const std::string& name, std::function<v
   pthread_sigmask(SIG_SETMASK, &blocked, &previous);
   absl::StatusOr<std::thread> thread = absl::UnknownError("");
   try {
-    thread = std::thread(std::move(body));
-    pthread_setname_np(thread->native_handle(), name.substr(0, 15).c_str());
+    // By the thread itself: another one's name goes through /proc, which takes 40 us.
+    thread = std::thread([shown = name.substr(0, 15), run = std::move(body)] {
+      pthread_setname_np(pthread_self(), shown.c_str());
+      run();
+    });
   } catch (const std::system_error& error) {
     thread = ErrnoError(error.code().value(), absl::StrFormat("cannot start thread '%s'", name),
                         "raise 'ulimit -u' or the pids limit of the control group");

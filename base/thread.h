@@ -10,7 +10,7 @@
 
 namespace ringside {
 
-// `name` is cut to the 15 characters Linux shows.
+// `name`, which `body` finds its thread has, is cut to the 15 characters Linux shows.
 absl::StatusOr<std::thread> StartThread(const std::string& name, std::function<void()> body);
 
 }  // namespace ringside

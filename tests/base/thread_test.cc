@@ -5,12 +5,8 @@
 #include <pthread.h>
 #include <set>
 
-#include "tests/support/wait.h"
-
 namespace ringside {
 namespace {
-
-using testing::BoundedEvent;
 
 constexpr int kFaults[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP};
 
@@ -74,12 +70,10 @@ TEST(StartThread, FaultsPassEvenWhereTheCallerBlocksThem) {
 }
 
 std::string NameGivenFor(const std::string& name) {
-  BoundedEvent named;
-  absl::StatusOr<std::thread> thread = StartThread(name, [&] { named.WaitOrAbort(); });
-  if (!thread.ok()) return "not started";
   char text[16] = "";
-  pthread_getname_np(thread->native_handle(), text, sizeof text);
-  named.Notify();
+  absl::StatusOr<std::thread> thread =
+      StartThread(name, [&] { pthread_getname_np(pthread_self(), text, sizeof text); });
+  if (!thread.ok()) return "not started";
   thread->join();
   return text;
 }

@@ -109,7 +109,8 @@ class Saves(unittest.TestCase):
             self.assertEqual([sample["contestant"] for sample in rounds._round(number, targets)],
                              [restore.BARE] * 2)
             self.assertEqual(len(rounds.failures), 2)
-        self.assertEqual(restore._rotated(["a", "b", "c"], 4), ["b", "c", "a"])
+        orders = [restore._shuffled(["a", "b", "c"], number) for number in range(100)]
+        self.assertEqual(len(set(map(tuple, orders))), 6)
         self.assertEqual(rounds.failures, ["Firecracker with 128M, round 1: no room",
                                            "Firecracker with 1G, round 1: no room"])
 

@@ -7,6 +7,7 @@ moment: a guest that says a byte every 20 us, and has nothing else to do.
 
 import datetime
 import os
+import random
 import shutil
 import statistics
 import tempfile
@@ -186,7 +187,7 @@ class _Rounds:
 
     def _round(self, number, targets):
         for target in targets:
-            for contestant in _rotated(self._contestants, number):
+            for contestant in _shuffled(self._contestants, f"{number} {target.name}"):
                 if (target.memory_mib, contestant.name) in self._failed:
                     continue
                 place = self._place(contestant, target.memory_mib)
@@ -217,10 +218,9 @@ class _Rounds:
         return None if share is None else f"others used {share:.0%} of the processors before it"
 
 
-def _rotated(contestants, number):
-    """Another one begins in each round: what a machine leaves behind when it ends, its successor pays for."""
-    first = number % len(contestants)
-    return contestants[first:] + contestants[:first]
+def _shuffled(contestants, number):
+    """In another order in each round: what a machine leaves behind when it ends, its successor pays for."""
+    return random.Random(number).sample(contestants, len(contestants))
 
 
 def _write_back(place):

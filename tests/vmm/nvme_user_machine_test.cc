@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "tests/guest/pattern.h"
 #include "tests/support/count_of.h"
+#include "tests/support/directories.h"
 #include "tests/support/nvme/served_model.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/vmm/test_machine.h"
@@ -293,6 +294,27 @@ TEST_P(NvmeUserKillTest, AMachineEndsWhileItsServerIsGone) {
   EXPECT_EQ(machine_->Wait().kind, EndKind::kStopped);
   machine_.reset();
   EXPECT_LT(absl::Now() - stopped, absl::Seconds(10));
+}
+
+// What the controller reaches by DMA is memory of the restored machine's own: it copies what was
+// saved.
+TEST_F(NvmeUserMachineTest, ASavedMachineGoesOnWithItsDisk) {
+  const ServedModel model;
+  const testing::TempDirectory directory;
+  MachineConfig config =
+      Config(model, "rw=randrw verify=1 size=512K qd=4 runtime=500ms wait=irq");
+  Begin(config);
+  ASSERT_TRUE(GoesOn(kPrepared));
+  ASSERT_TRUE(machine_->Pause().ok());
+  config.restore = directory.path() / "saved";
+  ASSERT_EQ(machine_->Save(config.restore), absl::OkStatus());
+  machine_.reset();
+  config.kernel.clear();
+  config.restore_memory = RestoreMemory::kMapped;
+  EXPECT_THAT(Machine::Create(config).status().message(), HasSubstr("give restore-memory=copied"));
+  config.restore_memory = RestoreMemory::kAuto;
+  Begin(config);
+  EndWell();
 }
 
 // No queue of the disk was ever opened, so none of them can say that the machine is over.

@@ -35,9 +35,10 @@ struct KeptLeaves {
 // KVM's own features, those that Linux 5.10 has: clocks, time stolen, interrupts' ends, wake-ups,
 // TLB flushes, interrupts between vCPUs, polling (Linux Documentation/virt/kvm/x86/cpuid.rst).
 constexpr uint32_t kPvFeatures = CpuidBits({0, 1, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14, 24});
-// AMD's copy of leaf 1, and MMXEXT and FXSR_OPT, as old as 64 bits there. Intel has zeros.
+// AMD's copy of leaf 1 without VME, and MMXEXT and FXSR_OPT, as old as 64 bits there. Intel has
+// zeros.
 constexpr uint32_t kAmdEdx =
-    CpuidBits({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 22, 23, 24, 25});
+    CpuidBits({0, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 14, 15, 16, 17, 22, 23, 24, 25});
 // TOPOEXT: AMD has it on every processor of x86-64-v2, and it is what makes leaves 0x8000001d and
 // 0x8000001e valid. Intel has zero.
 constexpr uint32_t kAmdEcx = CpuidBits({22});

@@ -24,7 +24,6 @@ constexpr CpuidWord kExtendedEdx = {0x80000001, 0, kEdx};
 
 constexpr auto kFeatures = std::to_array<CpuFeature>({
     {k1Edx, 0, "fpu", kBasic},
-    {k1Edx, 1, "vme", kBasic},
     {k1Edx, 2, "de", kBasic},
     {k1Edx, 3, "pse", kBasic},
     {k1Edx, 4, "tsc", kBasic},
@@ -86,6 +85,7 @@ constexpr auto kFeatures = std::to_array<CpuFeature>({
     {kXcr0, 7, "the Hi16_ZMM state of xsave", kV4},
 
     // Those that hosts of one fleet differ in most.
+    {k1Edx, 1, "vme", kNone},  // of 8086 mode; firmware and emulators may have it off
     {k1Ecx, 1, "pclmulqdq", kNone},
     {k1Ecx, 5, "vmx", kNone},
     {k1Ecx, 17, "pcid", kNone},

@@ -93,14 +93,14 @@ using Expected = std::map<Place, std::array<uint32_t, 4>>;
 Expected ExpectedOf(CpuBaseline baseline) {
   Expected all = {
       {{0x0, 0}, {0x1f, kIntel[0], kIntel[1], kIntel[2]}},
-      {{0x1, 0}, {kOnes, kOnes, 0x00b82201, 0x078bfbff}},
+      {{0x1, 0}, {kOnes, kOnes, 0x00b82201, 0x078bfbfd}},
       {{0x2, 0}, {kOnes, kOnes, kOnes, kOnes}},
       {{0x6, 0}, {0x4, 0, 0, 0}},
       {{0x7, 0}, {0, 0x2, 0, 0}},
       {{0x40000000, 0}, {0x40000001, kOnes, kOnes, kOnes}},
       {{0x40000001, 0}, {0x01007efb, 0, 0, 0}},
       {{0x80000000, 0}, {0x8000001e, kOnes, kOnes, kOnes}},
-      {{0x80000001, 0}, {kOnes, kOnes, 0x00400001, 0x2bd3fbff}},
+      {{0x80000001, 0}, {kOnes, kOnes, 0x00400001, 0x2bd3fbfd}},
       {{0x80000008, 0}, {0xffff30ff, 0, 0xf0ff, 0}},
   };
   for (uint32_t leaf = 0x80000002; leaf <= 0x80000006; ++leaf) {

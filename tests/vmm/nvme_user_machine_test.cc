@@ -301,10 +301,9 @@ TEST_P(NvmeUserKillTest, AMachineEndsWhileItsServerIsGone) {
 TEST_F(NvmeUserMachineTest, ASavedMachineGoesOnWithItsDisk) {
   const ServedModel model;
   const testing::TempDirectory directory;
-  MachineConfig config =
-      Config(model, "rw=randrw verify=1 size=512K qd=4 runtime=500ms wait=irq");
+  MachineConfig config = Config(model, "rw=randrw verify=1 size=512k qd=4 runtime=500ms wait=irq");
   Begin(config);
-  ASSERT_TRUE(GoesOn(kPrepared));
+  ASSERT_TRUE(GoesOn(kPrepared)) << console_.Output();
   ASSERT_TRUE(machine_->Pause().ok());
   config.restore = directory.path() / "saved";
   ASSERT_EQ(machine_->Save(config.restore), absl::OkStatus());

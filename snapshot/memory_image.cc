@@ -125,8 +125,8 @@ absl::Status Damaged(const std::string& path, std::string_view what) {
                   what);
 }
 
-// Reads all that is no hole, into where `place` says that the bytes from an offset on go, a few at a
-// time, and compares it with the checksum.
+// Reads all that is no hole, into where `place` says that the bytes from an offset on go, a few at
+// a time, and compares it with the checksum.
 template <typename Place>
 absl::Status ReadPieces(const MemoryImage& image, const UniqueFd& file, const std::string& path,
                         Place place) {

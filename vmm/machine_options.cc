@@ -240,8 +240,9 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
         [](auto& machine) -> auto& { return machine.restore; }},
        {{.name = "restore-memory",
          .type = Plain(OptionKind::kChoice),
-         .doc = "of a restored machine: mapped from the snapshot, which takes no time and is shared "
-                "until it is written, or copied and verified; auto: copied where a disk needs DMA"},
+         .doc =
+             "of a restored machine: mapped from the snapshot, which takes no time and is shared "
+             "until it is written, or copied and verified; auto: copied where a disk needs DMA"},
         [](auto& machine) -> auto& { return machine.restore_memory; }},
        {{.name = "restore-clock",
          .type = Plain(OptionKind::kChoice),

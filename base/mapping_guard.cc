@@ -31,18 +31,26 @@ Mutex guards_mutex;                          // held by those who make and end g
 std::atomic<GuardedMapping*> first_guarded;  // for the handler, which takes no lock
 struct sigaction handler_before;
 
-// Does what would have been done with the signal. Where nobody wants it the instruction raises it
-// again, which ends the process.
-void HandOn(int signal, siginfo_t* info, void* registers) {
-  if ((handler_before.sa_flags & SA_SIGINFO) != 0) {
-    return handler_before.sa_sigaction(signal, info, registers);
-  }
-  if (handler_before.sa_handler != SIG_DFL && handler_before.sa_handler != SIG_IGN) {
-    return handler_before.sa_handler(signal);
-  }
+void SetDefault(int signal) {
   struct sigaction standard = {};
   standard.sa_handler = SIG_DFL;
   sigaction(signal, &standard, nullptr);
+}
+
+// Does what would have been done with the signal.
+void HandOn(int signal, siginfo_t* info, void* registers) {
+  const bool is_fault = info->si_code > 0;  // of this thread's own; else somebody has sent it
+  const bool has_handler =
+      handler_before.sa_handler != SIG_DFL && handler_before.sa_handler != SIG_IGN;
+  if (!has_handler && !is_fault && handler_before.sa_handler == SIG_IGN) return;
+  if (!has_handler || (handler_before.sa_flags & SA_RESETHAND) != 0) SetDefault(signal);
+  if (!has_handler) {
+    raise(signal);  // which ends the process when this returns
+  } else if ((handler_before.sa_flags & SA_SIGINFO) != 0) {
+    handler_before.sa_sigaction(signal, info, registers);
+  } else {
+    handler_before.sa_handler(signal);
+  }
 }
 
 const GuardedMapping* Find(uintptr_t address) {
@@ -51,7 +59,8 @@ const GuardedMapping* Find(uintptr_t address) {
   const GuardedMapping* mapping = first_guarded.load(std::memory_order_acquire);
   for (; mapping != nullptr; mapping = mapping->next) {
     const uintptr_t begin = mapping->begin.load(std::memory_order_acquire);
-    const uintptr_t end = mapping->end.load(std::memory_order_relaxed);
+    const uintptr_t end = mapping->end.load(std::memory_order_acquire);
+    if (begin != mapping->begin.load(std::memory_order_relaxed)) continue;  // another's by now
     if (begin != 0 && begin <= address && address < end) return mapping;
   }
   return nullptr;

@@ -3,7 +3,9 @@
 // the guard is told. Without one the kernel ends the process (SIGBUS; mmap(2), Errors).
 //
 // Pages are replaced one by one, each as the process touches it. What the kernel itself is to read
-// or write at the others goes on failing with EFAULT: so no zeroes get to a disk as a guest's data.
+// or write at the others goes on failing with EFAULT, so that few zeroes get to a disk in the place
+// of a guest's data: those that are copied on their way (O_DIRECT and memory at odd addresses), and
+// those of pages that were touched.
 //
 // The first guard of a process installs a handler of SIGBUS, which stays. What is in no guarded
 // mapping goes on to the handler that was there before; whoever installs one later hands on what is

@@ -1,11 +1,16 @@
 #include "command/ctl_command.h"
 
 #include <CLI/CLI.hpp>
+#include <optional>
+#include <thread>
 #include <unistd.h>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "api/api_call.h"
 #include "base/status.h"
+#include "base/sync.h"
+#include "base/thread.h"
 #include "command/ctl_answer.h"
 #include "command/exit_codes.h"
 #include "command/json_table.h"
@@ -20,7 +25,8 @@ namespace {
 // For an answer that is no operation's end.
 constexpr absl::Duration kPatience = absl::Seconds(90);
 constexpr char kWait[] = "wait=60s";
-constexpr char kWaitWithBar[] = "wait=200ms";  // a bar is looked at: five times a second
+constexpr char kWaitBeforeBar[] = "wait=200ms";
+constexpr absl::Duration kBetweenBars = absl::Milliseconds(200);
 constexpr absl::Duration kBetweenQuestions = absl::Milliseconds(100);
 constexpr size_t kMostOfAnEvent = 1 << 20;  // bytes
 const OptionPlace kFlags = {.prefix = "--", .between = " ", .is_text = true};
@@ -81,9 +87,8 @@ bool HasBar(const ApiCall& call) {
   return *call.progress != '\0' && isatty(STDERR_FILENO) != 0;
 }
 
-// How long the server may take for an answer about an operation.
-const char* WaitOf(const ApiCall& call) {
-  return HasBar(call) ? kWaitWithBar : kWait;
+std::string OperationTarget(uint64_t id, const char* query) {
+  return absl::StrFormat("/ringside/v1/operations/%d?%s", id, query);
 }
 
 absl::StatusOr<CtlRequest> MakeRequest(const ApiCall& call, const CtlOptions& options) {
@@ -92,7 +97,8 @@ absl::StatusOr<CtlRequest> MakeRequest(const ApiCall& call, const CtlOptions& op
   RINGSIDE_ASSIGN_OR_RETURN(const Json fields, Checked(call.fields, kFlags, texts));
   CtlRequest request = {.target = FillPath(call, texts)};
   std::string query;
-  if (call.kind == ApiKind::kOperation) query = options.no_wait ? "wait=0" : WaitOf(call);
+  if (call.kind == ApiKind::kOperation)
+    query = options.no_wait ? "wait=0" : HasBar(call) ? kWaitBeforeBar : kWait;
   Json body = Json::object();
   for (const ApiField& field : call.fields) {
     const char* const name = field.spec.name;
@@ -120,20 +126,50 @@ absl::Status Print(const ApiCall& call, const CtlOptions& options, const std::st
   return WriteToStdout(as_table && json.ok() ? JsonTable(*json) : ForTerminal(body));
 }
 
+// Shows how far an operation is, by a thread and a connection of its own: whoever waits for its end
+// has to be waiting when it comes, as the server may be gone right after. Without an answer there
+// is no bar, and nothing else is amiss.
+class OperationBar {
+ public:
+  OperationBar(const std::string& socket, const ApiCall& call, uint64_t id) {
+    thread_ = StartThread("bar", [this, socket, &call, id] { Show(socket, call, id); });
+  }
+  ~OperationBar() {
+    over_.Notify();
+    if (thread_.ok()) thread_->join();
+  }
+  OperationBar(const OperationBar&) = delete;
+  OperationBar& operator=(const OperationBar&) = delete;
+
+ private:
+  void Show(const std::string& socket, const ApiCall& call, uint64_t id) {
+    absl::StatusOr<HttpClient> client = HttpClient::Connect(socket, kBetweenBars);
+    if (!client.ok()) return;
+    ProgressBar bar(STDERR_FILENO);
+    bool has_begun = false;
+    do {
+      const auto response = client->Call("GET", OperationTarget(id, "wait=0"));
+      if (!response.ok() || response->status != 200) return;
+      const auto operation = ReadOperation(response->body);
+      if (!operation.ok() || operation->has_ended) return;
+      if (operation->of > 0 && !std::exchange(has_begun, true))
+        bar.Begin(call.progress, operation->of);
+      if (has_begun) bar.At(operation->done);
+    } while (!over_.WaitUntil(DeadlineIn(kBetweenBars)));
+  }
+
+  Event over_;
+  absl::StatusOr<std::thread> thread_;
+};
+
 // Until it has ended, with a bar if it tells how far it is.
 absl::StatusOr<CtlOperation> Await(HttpClient& client, const ApiCall& call,
-                                   CtlOperation operation) {
-  ProgressBar bar(STDERR_FILENO);
-  bool has_begun = !HasBar(call);
+                                   const CtlOptions& options, CtlOperation operation) {
+  std::optional<OperationBar> bar;
+  if (HasBar(call) && !operation.has_ended) bar.emplace(options.socket, call, operation.id);
   while (!operation.has_ended) {
-    if (!has_begun && operation.of > 0) {
-      bar.Begin(call.progress, operation.of);
-      has_begun = true;
-    }
-    if (operation.of > 0) bar.At(operation.done);
     RINGSIDE_ASSIGN_OR_RETURN(const HttpResponse response,
-                              client.Call("GET", absl::StrFormat("/ringside/v1/operations/%d?%s",
-                                                                 operation.id, WaitOf(call))));
+                              client.Call("GET", OperationTarget(operation.id, kWait)));
     if (response.status != 200) return ErrorOf(response);
     RINGSIDE_ASSIGN_OR_RETURN(operation, ReadOperation(response.body));
     // A server that does not wait as it was asked to is not asked without end.
@@ -146,7 +182,7 @@ absl::StatusOr<CtlOperation> Await(HttpClient& client, const ApiCall& call,
 absl::Status AwaitOperation(HttpClient& client, const ApiCall& call, const CtlOptions& options,
                             const std::string& begun) {
   RINGSIDE_ASSIGN_OR_RETURN(CtlOperation operation, ReadOperation(begun));
-  RINGSIDE_ASSIGN_OR_RETURN(operation, Await(client, call, std::move(operation)));
+  RINGSIDE_ASSIGN_OR_RETURN(operation, Await(client, call, options, std::move(operation)));
   RINGSIDE_RETURN_IF_ERROR(operation.status);
   if (operation.result.is_null()) return absl::OkStatus();
   return Print(call, options, operation.result.dump() + '\n');

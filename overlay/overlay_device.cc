@@ -213,7 +213,9 @@ OverlayDevice::OverlayDevice(const OverlayConfig& config, Parts parts, Logger lo
 OverlayDevice::~OverlayDevice() {
   if (!file_.has_value() || read_only_) return;
   const MutexLock lock(state_.mutex);
-  const absl::Status status = file_->EndUse(*state_.map);
+  std::optional<OverlayId> unchanged;
+  if (!state_.is_changed.load(std::memory_order_relaxed)) unchanged = found_.front().generation;
+  const absl::Status status = file_->EndUse(*state_.map, unchanged);
   if (!status.ok()) {
     logger_.Log(Severity::kError, "%s; what was written since the last flush is lost",
                 Message(status));
@@ -254,6 +256,7 @@ absl::Status OverlayDevice::Resize(std::optional<uint64_t> size) {
   if (file_.has_value()) {
     const MutexLock lock(file_mutex_);
     RINGSIDE_RETURN_IF_ERROR(data_->Resize(OverlayFileBytes(header_.data_offset, *size)));
+    state_.Change();
     OverlayHeader next = file_->header();
     next.size = *size;
     RINGSIDE_RETURN_IF_ERROR(file_->WriteHeader(next));

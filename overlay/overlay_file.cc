@@ -303,11 +303,12 @@ absl::Status OverlayFile::PutPages(BlockMap& map, std::vector<uint64_t>& numbers
   return absl::OkStatus();
 }
 
-absl::Status OverlayFile::EndUse(BlockMap& map) {
+absl::Status OverlayFile::EndUse(BlockMap& map, const std::optional<OverlayId>& unchanged) {
   map.DropIntents();
   RINGSIDE_RETURN_IF_ERROR(WriteMap(map));
   OverlayHeader next = header_;
   next.flags &= ~OverlayHeader::kInUse;
+  if (unchanged.has_value()) next.generation = *unchanged;
   next.sequence = header_.sequence + 1;
   // Not flushed: until it is durable, the file is one that nobody has closed, and as good.
   return PutHeader(next);

@@ -56,7 +56,7 @@ class OverlayFile {
   // The pages of the map that were changed; what was written before them is durable before.
   absl::Status WriteMap(BlockMap& map);
   // All of it is durable, and no slot of it can be torn from now on.
-  absl::Status EndUse(BlockMap& map);
+  absl::Status EndUse(BlockMap& map, const std::optional<OverlayId>& unchanged = {});
   // Data, metadata, and of a new file the name.
   absl::Status Flush();
 

@@ -8,6 +8,7 @@
 // Threads: any.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <sys/stat.h>
 
@@ -36,6 +37,15 @@ struct OverlayState {
   const bool keeps_map;
   bool has_new_name = false;  // the file was made, and its name is not durable; the commits'
   std::string path;
+
+  // Whether anything was written since it was opened. Relaxed: only whoever closes it, when nobody
+  // uses it any more, looks.
+  std::atomic<bool> is_changed{false};
+  void Change() {
+    if (!is_changed.load(std::memory_order_relaxed)) {
+      is_changed.store(true, std::memory_order_relaxed);
+    }
+  }
 
   Mutex mutex;
   // Its bits are read without the lock.

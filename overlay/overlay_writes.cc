@@ -8,6 +8,7 @@
 namespace ringside {
 
 void OverlayChannel::BeginChange(Op& op) {
+  state_.Change();
   const BlockOp what = op.request->op;
   const bool keeps_blocks =
       what == BlockOp::kWrite || (what == BlockOp::kWriteZeroes && !op.request->unmap);

@@ -76,6 +76,8 @@ class StateReader {
     const auto count = Get<uint32_t>();
     return Has(uint64_t{count} * least_size) ? count : 0;
   }
+  // What was asked for was there so far.
+  bool IsFine() const { return !failed_; }
   // Everything that was asked for was there, and there is no more.
   bool IsExact() const { return !failed_ && rest_.empty(); }
 

@@ -6,7 +6,8 @@
 // In a machine that goes on from a file it has the agent renew the guest's random numbers first, as
 // other machines may go on from the same file, and a kernel without a driver for VMGENID does not
 // learn of that. Where nobody wants to be told it is there for that alone, and ends once it is
-// done, or when nobody has answered for ten seconds.
+// done; for ten seconds it asks again where nobody takes its connection, and one that is taken it
+// keeps until it is answered or ends.
 //
 // It costs nothing while the agent is there, and while the vsock has no driver or the machine
 // rests: the connection waits in the socket's backlog. Otherwise it asks again, first after 10 ms

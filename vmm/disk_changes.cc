@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<BlockDevice>> Disks::OpenNext(const Disk& disk,
   const BlockContext context = {.log = log_, .nvme = controllers};
   RINGSIDE_RETURN_IF_ERROR(backend.Announce(disk.id, context));
   RINGSIDE_ASSIGN_OR_RETURN(auto next, backend.Open(context));
-  RINGSIDE_RETURN_IF_ERROR(next->MapMemory(memory.regions()));
+  RINGSIDE_RETURN_IF_ERROR(MapMemory(backend.Describe(), *next, memory));
   return next;
 }
 

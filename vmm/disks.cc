@@ -93,15 +93,18 @@ absl::Status Disks::CheckWaiters(const IoThreads& io_threads) const {
 absl::Status Disks::MapMemory(const GuestMemory& memory) {
   for (const Disk& disk : disks_) {
     const MutexLock lock(disk.mutex);
-    if (!memory.is_shared() && !disk.backend.takes_any_memory) {
-      return absl::FailedPreconditionError(absl::StrFormat(
-          "%s: '%s' reaches memory by DMA, which cannot be mapped from a snapshot: give "
-          "restore-memory=copied",
-          disk.id, disk.backend.name));
-    }
-    RINGSIDE_RETURN_IF_ERROR(disk.device->MapMemory(memory.regions()));
+    RINGSIDE_RETURN_IF_ERROR(Of(disk.id, MapMemory(disk.backend, *disk.device, memory)));
   }
   return absl::OkStatus();
+}
+
+absl::Status Disks::MapMemory(const BackendDescription& backend, BlockDevice& device,
+                              const GuestMemory& memory) {
+  if (memory.is_shared() || backend.takes_any_memory) return device.MapMemory(memory.regions());
+  return absl::FailedPreconditionError(
+      absl::StrFormat("'%s' reaches memory by DMA, which cannot be mapped from a snapshot: give "
+                      "restore-memory=copied",
+                      backend.name));
 }
 
 absl::Status Disks::Plug(const DeviceContext& context, EventQueue& events, Pauser& pauser,
@@ -198,7 +201,7 @@ absl::Status Disks::CheckContent(const HostState::Content& saved) const {
   if (found.empty() || std::ranges::find(found, saved.id) != found.end()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrFormat(
       "disk '%s': '%s' is neither the overlay %s that the saved machine had nor made on it, or it "
-      "has been open for writing since: give it a copy of that, or an overlay on it",
+      "has been written since: give it a copy of that, or an overlay on it",
       saved.disk, disk->backend.name, IdText(saved.id)));
 }
 

@@ -103,6 +103,8 @@ class Disks {
   absl::Status Add(const DiskConfig& config, const IoThreads& io_threads, uint32_t cpus,
                    const BlockContext& context);
   absl::StatusOr<Disk*> Find(const std::string& id);
+  static absl::Status MapMemory(const BackendDescription& backend, BlockDevice& device,
+                                const GuestMemory& memory);
   absl::Status CheckContent(const HostState::Content& saved) const;
   absl::StatusOr<ThrottleGroup*> FindGroup(const std::string& id);
   absl::StatusOr<std::unique_ptr<BlockDevice>> OpenNext(const Disk& disk,

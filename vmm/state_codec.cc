@@ -42,8 +42,10 @@ struct Reader {
   void Text(std::string& text) { bytes.GetText(text); }
   template <typename Value, typename Each>
   void Elements(std::vector<Value>& values, Each each) {
-    values.resize(bytes.Count(1));
-    for (Value& value : values) each(value);
+    // One after the other: a count costs nothing, and an element that is not there ends it.
+    for (uint32_t left = bytes.Count(1); left > 0 && bytes.IsFine(); --left) {
+      each(values.emplace_back());
+    }
   }
 };
 

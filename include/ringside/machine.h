@@ -11,14 +11,16 @@
 // changes a working directory, writes to stdout or stderr, or calls exit; but for one thing: the
 // first machine that goes on from a file (MachineConfig::restore) installs a handler of SIGBUS, so
 // that a file which becomes shorter ends that machine, not the process. It hands on what is not its
-// own; who installs one later has to do so, too.
+// own; who installs one later has to do so, too, and a thread of the embedder's that reads a
+// restored machine's memory does not block that signal.
 //
 // Threads: one thread owns the machine: it creates it, starts it, waits for its end and destroys
 // it. All else may be called from any thread but the machine's own, also by several at once; what
 // may be called from those, too, says so. A machine has a thread per vCPU, an I/O thread for its
-// console and those of its devices, if it has any, all with every signal blocked. Errors:
-// InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and ResourceExhausted mean that
-// the configuration or the host has to be changed, and say how; others are failures.
+// console and those of its devices, if it has any, all with every signal blocked but those of their
+// own faults. Errors: InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and
+// ResourceExhausted mean that the configuration or the host has to be changed, and say how; others
+// are failures.
 #pragma once
 
 #include <cstdint>

@@ -215,7 +215,7 @@ class HostileServerTest(unittest.TestCase):
 
 
 class SlowServerTest(unittest.TestCase):
-    """A server whose save takes three answers."""
+    """A server whose save takes a second."""
 
     def setUp(self):
         self.directory = tempfile.TemporaryDirectory()
@@ -224,20 +224,40 @@ class SlowServerTest(unittest.TestCase):
         self.listener.bind(self.path)
         self.listener.listen()
         self.requests = []
+        self.is_over = False
         self.thread = threading.Thread(target=self.serve)
         self.thread.start()
 
     def tearDown(self):
+        self.is_over = True
         self.thread.join(LIMIT)
         self.listener.close()
         self.directory.cleanup()
 
+    # Two connections at most: one waits for the end, and one asks how far it is.
     def serve(self):
-        connection, _ = self.listener.accept()
-        halfway = {"state": "running", "progress": {"done": 1 << 30, "of": 2 << 30}}
-        for status, parts in ((b"202 Accepted", {"state": "running"}), (b"200 OK", halfway),
-                              (b"200 OK", halfway), (b"200 OK", {"state": "done"})):
-            self.requests.append(connection.recv(65536).decode())
+        self.listener.settimeout(0.2)
+        threads = []
+        while not self.is_over:
+            try:
+                connection, _ = self.listener.accept()
+            except TimeoutError:
+                continue
+            threads.append(threading.Thread(target=self.answer, args=(connection,)))
+            threads[-1].start()
+        for thread in threads:
+            thread.join(LIMIT)
+
+    def answer(self, connection):
+        connection.settimeout(LIMIT)
+        while request := connection.recv(65536).decode():
+            self.requests.append(request)
+            status, parts = b"200 OK", {"state": "running", "progress": {"done": 1 << 30, "of": 2 << 30}}
+            if request.startswith("POST") or request.startswith("PUT"):
+                status, parts = b"202 Accepted", {"state": "running"}
+            elif "wait=60s" in request:
+                time.sleep(1)
+                parts = {"state": "done"}
             body = json.dumps({"id": 7, "call": "save"} | parts).encode()
             connection.sendall(b"HTTP/1.1 %s\r\nContent-Type: application/json\r\n"
                                b"Content-Length: %d\r\n\r\n%s" % (status, len(body), body))
@@ -248,7 +268,8 @@ class SlowServerTest(unittest.TestCase):
         self.assertIn("saving: [" + "#" * 20 + " " * 20 + "]  50% of 2G", shown)
         self.assertTrue(shown.endswith("\r\033[K"), shown)
         self.assertIn("save?wait=200ms", self.requests[0])
-        self.assertIn("operations/7?wait=200ms", self.requests[1])
+        self.assertTrue(any("operations/7?wait=0" in each for each in self.requests[1:]))
+        self.assertTrue(any("operations/7?wait=60s" in each for each in self.requests[1:]))
 
     def test_nobody_else_has(self):
         result = run("ctl", self.path, "save", "snap")

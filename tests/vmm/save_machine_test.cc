@@ -246,8 +246,16 @@ TEST_F(SavedOverlayTest, AnotherOverlayOrOneThatHasBeenWrittenSinceIsRefused) {
                                     .in_memory = true})
                   .message(),
               HasSubstr("is neither the overlay"));
+  // A machine that was refused for another reason, or has not run, has written nothing.
+  config.disks = {{.backend = Overlay("one")}, {.backend = NullConfig{.size = 16 * kMiB}}};
+  EXPECT_THAT(Machine::Create(config).status().message(), HasSubstr("the same devices"));
   EXPECT_EQ(restore(Overlay("one")), absl::OkStatus());
-  EXPECT_THAT(restore(Overlay("one")).message(), HasSubstr("has been open for writing since"));
+  EXPECT_EQ(restore(Overlay("one")), absl::OkStatus());
+  config.disks = {{.backend = Overlay("one")}};
+  machine = Begin(config);
+  ExpectProgress(*machine);
+  machine.reset();
+  EXPECT_THAT(restore(Overlay("one")).message(), HasSubstr("or it has been written since"));
   EXPECT_EQ(restore(Overlay("copy")), absl::OkStatus());
   EXPECT_EQ(restore(FileConfig{.path = PathOf("base")}), absl::OkStatus()) << "it cannot be told";
   // A base that was changed under its overlay is refused where it is opened.

@@ -170,7 +170,7 @@ absl::Status CheckBase(const OverlayHeader& header, const BaseIdentity& base,
   }
   if (base.generation != then.generation) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "%s stands on an overlay that has been opened for writing since: %s", name, kRemedy));
+        "%s stands on an overlay that has been written since: %s", name, kRemedy));
   }
   if (base.modified_ns != then.modified_ns) {
     return absl::FailedPreconditionError(

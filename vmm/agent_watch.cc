@@ -47,6 +47,7 @@ AgentWatch::~AgentWatch() {
 }
 
 void AgentWatch::Begin() {
+  if (begun_ns_ != 0) return;
   begun_ns_ = MonotonicNs();
   io_thread_.Post(connect_);
 }

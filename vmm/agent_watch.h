@@ -51,7 +51,7 @@ class AgentWatch {
   AgentWatch(const AgentWatch&) = delete;
   AgentWatch& operator=(const AgentWatch&) = delete;
 
-  // Once.
+  // Once; after that it does nothing.
   void Begin();
 
  private:

@@ -52,7 +52,10 @@ void Machine::Internals::WatchAgent(const VsockConfig& vsock) {
     };
   }
   if (!watch.told && !watch.renews) return;
+  const bool renews = watch.renews;
   agent_watch_ = std::make_unique<AgentWatch>(std::move(watch), *io_thread_);
+  // It waits at the socket, which is there by now, so that it is before whoever comes later.
+  if (renews) agent_watch_->Begin();
 }
 
 absl::StatusOr<std::unique_ptr<GuestDevices>> Machine::Internals::MakeDevices() {

@@ -13,6 +13,7 @@ fi
 ulimit -n 4096
 socat -b 65536 VSOCK-LISTEN:1024,fork,backlog=1024 PIPE &
 socat -b 65536 VSOCK-LISTEN:1025,fork,backlog=128 SYSTEM:sha256sum &
-trap 'echo "guest=has ended its service"; exit' TERM
+# With what its kernel has warned of, for the script that ends it.
+trap 'dmesg -r | grep "^<[0-4]>"; echo "guest=has ended its service"; exit' TERM
 echo "guest=up, Linux $(uname -r)"
 while :; do sleep 0.1; done

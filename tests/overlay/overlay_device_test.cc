@@ -81,7 +81,7 @@ TEST_F(OverlayDeviceTest, ABaseThatHasChangedIsRefused) {
   EXPECT_THAT(Error(Config()), HasSubstr("stands on a base of 1048576 bytes"));
 }
 
-TEST_F(OverlayDeviceTest, AnOverlayThatWasOpenedForWritingIsNoBaseAnyMore) {
+TEST_F(OverlayDeviceTest, AnOverlayThatWasWrittenIsNoBaseAnyMore) {
   OverlayConfig below = Config();
   ASSERT_TRUE(Open(below).ok());
   below.read_only = true;
@@ -89,7 +89,15 @@ TEST_F(OverlayDeviceTest, AnOverlayThatWasOpenedForWritingIsNoBaseAnyMore) {
   ASSERT_TRUE(Open(top).ok());
   ASSERT_TRUE(Open(top).ok());  // to read it changes nothing
   ASSERT_TRUE(Open(Config()).ok());
-  EXPECT_THAT(Error(top), HasSubstr("opened for writing since"));
+  ASSERT_TRUE(Open(top).ok()) << "nothing was written";
+  {
+    TestDisk disk(Open(Config()), IoThread::Waiter::kEpoll);
+    ASSERT_TRUE(disk.status().ok()) << disk.status();
+    ASSERT_EQ(Write(disk, 512, std::string(512, 'w')), 0);
+  }
+  EXPECT_THAT(Error(top), HasSubstr("has been written since"));
+  ASSERT_TRUE(Open(Config()).ok());
+  EXPECT_THAT(Error(top), HasSubstr("has been written since"));
   // Nor is one that would be written.
   EXPECT_THAT(Error({.base = Config(), .path = Path("other")}), HasSubstr("bases are only read"));
 }

@@ -348,7 +348,7 @@ TEST_F(OverlayFileTest, AnotherBaseIsRefusedWithWhatDiffers) {
               HasSubstr("an overlay"));
   EXPECT_THAT(differs([](BaseIdentity& base) { base.id[0] = 1; }), HasSubstr("01000000"));
   EXPECT_THAT(differs([](BaseIdentity& base) { base.generation[0] = 1; }),
-              HasSubstr("opened for writing since"));
+              HasSubstr("has been written since"));
 }
 
 TEST_F(OverlayFileTest, ACorruptOneIsReadOnly) {

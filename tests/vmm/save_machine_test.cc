@@ -1,17 +1,15 @@
 // Machines that are saved while their guests are at work, end, and go on from what was saved.
 #include <csignal>
 #include <filesystem>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
 
 #include "kvm/cpu_features.h"
 #include "kvm/memory_layout.h"
-#include "tests/support/directories.h"
 #include "tests/support/races.h"
 #include "tests/support/status_matchers.h"
-#include "tests/support/vmm/pausing_machine.h"
+#include "tests/support/vmm/saving_machine.h"
 #include "vmm/machine_state.h"
 
 namespace ringside {
@@ -21,31 +19,8 @@ namespace fs = std::filesystem;
 using testing::CheckedLoad;
 using ::testing::HasSubstr;
 
-class Saved : public testing::PausingMachine {
- protected:
-  // Each has its own place.
-  std::string Place(int number) const { return directory_.path() / std::to_string(number); }
-  // Saves it, and ends it as a cut of the power would.
-  static void SaveAndEnd(std::unique_ptr<Machine> machine, const std::string& place) {
-    ASSERT_TRUE(machine->Pause().ok());
-    ASSERT_EQ(machine->Save(place), absl::OkStatus());
-  }
-  static void GoOnFrom(const std::string& place, MachineConfig& config) {
-    config.kernel.clear();
-    config.restore = place;
-  }
-  static std::string Read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
-  }
-  static void Write(const std::string& path, const std::string& content) {
-    std::ofstream(path, std::ios::binary) << content;
-  }
-
-  const testing::TempDirectory directory_;
-};
-
-class SavedUnderLoad : public Saved, public ::testing::WithParamInterface<CheckedLoad> {};
+class SavedUnderLoad : public testing::SavingMachine,
+                       public ::testing::WithParamInterface<CheckedLoad> {};
 
 // Each but the first is saved out of memory that it has from the one before.
 TEST_P(SavedUnderLoad, TheGuestGoesOnInOneMachineAfterTheOther) {
@@ -71,7 +46,7 @@ INSTANTIATE_TEST_SUITE_P(, SavedUnderLoad,
                                            CheckedLoad{Engine::kThreads, "irq", 1}),
                          [](const auto& info) { return NameOf(info.param); });
 
-using SaveMachineTest = Saved;
+using SaveMachineTest = testing::SavingMachine;
 
 // Both go on from the same moment, over memory that each changes for itself.
 TEST_F(SaveMachineTest, TwoGoOnAtOnce) {
@@ -212,7 +187,7 @@ TEST_F(SaveMachineTest, LimitsKeepTheirDebts) {
   }
 }
 
-class SavedOverlayTest : public Saved {
+class SavedOverlayTest : public testing::SavingMachine {
  protected:
   SavedOverlayTest() {
     Write(PathOf("base"), "");
@@ -265,153 +240,6 @@ TEST_F(SavedOverlayTest, AnotherOverlayOrOneThatHasBeenWrittenSinceIsRefused) {
               HasSubstr("base that was last changed at"));
 }
 
-class SavedFileTest : public Saved {
- protected:
-  void SetUp() override {
-    Saved::SetUp();
-    if (IsSkipped()) return;
-    config_ = Config("rw=randread runtime=60s");
-    config_.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
-    auto machine = Begin(config_);
-    ExpectProgress(*machine);
-    SaveAndEnd(std::move(machine), Place(1));
-    GoOnFrom(Place(1), config_);
-    state_ = Read(Place(1) + "/state");
-  }
-  absl::Status Restore() const { return Machine::Create(config_).status(); }
-  static absl::Status Decode(std::string_view bytes) {
-    return DecodeMachine(std::span(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()))
-        .status();
-  }
-
-  MachineConfig config_;
-  std::string state_;
-};
-
-TEST_F(SavedFileTest, EveryChangedBitIsFound) {
-  ASSERT_EQ(Decode(state_), absl::OkStatus());
-  // Those of headers, one of each byte elsewhere: they are all under the same checksums.
-  for (size_t at = 0; at < state_.size(); ++at) {
-    for (int bit = 0; bit < (at < 256 ? 8 : 1); ++bit) {
-      const auto mask = static_cast<char>(1 << (at < 256 ? bit : static_cast<int>(at % 8)));
-      state_[at] = static_cast<char>(state_[at] ^ mask);
-      ASSERT_FALSE(Decode(state_).ok()) << "byte " << at << ", bit " << bit;
-      state_[at] = static_cast<char>(state_[at] ^ mask);
-    }
-  }
-}
-
-TEST_F(SavedFileTest, EveryTruncationAndAddendumIsFound) {
-  for (size_t size = 0; size < state_.size(); ++size) {
-    ASSERT_FALSE(Decode(state_.substr(0, size)).ok()) << size;
-  }
-  EXPECT_FALSE(Decode(state_ + '\0').ok());
-  EXPECT_FALSE(Decode(state_ + state_).ok());
-}
-
-TEST_F(SavedFileTest, WhatIsWrongIsRefusedByName) {
-  Write(Place(1) + "/state", state_.substr(0, 100));
-  EXPECT_THAT(Restore().message(), HasSubstr("/state': the state is damaged"));
-  Write(Place(1) + "/state", state_);
-  ASSERT_EQ(Restore(), absl::OkStatus());
-
-  const std::string memory = Place(1) + "/memory";
-  const auto size = fs::file_size(memory);
-  fs::resize_file(memory, size - 1);
-  EXPECT_THAT(Restore().message(), HasSubstr("has 67112959 bytes instead of 67112960"));
-  fs::resize_file(memory, size - 4096);
-  fs::resize_file(memory, size);
-  EXPECT_THAT(Restore().message(), HasSubstr("is not one, or is damaged"));
-  fs::remove(memory);
-  EXPECT_EQ(Restore().code(), absl::StatusCode::kNotFound);
-}
-
-// What this very KVM has made is not compared with what it offers, which takes its time.
-TEST_F(SavedFileTest, AStateOfAnotherHostIsComparedWithThisOne) {
-  constexpr uint32_t kMemoryEncryption = 1 << 13;  // CPUID 0x7.0 ECX, which no KVM offers
-  SavedMachine state = OpenSnapshot(Place(1))->state;
-  ASSERT_TRUE(state.host.kvm.known());
-  for (kvm_cpuid_entry2& leaf : state.vcpus.front().cpuid) {
-    if (leaf.function == 7 && leaf.index == 0) leaf.ecx |= kMemoryEncryption;
-  }
-  const auto restore = [&] {
-    const std::vector<uint8_t> bytes = EncodeMachine(state);
-    Write(Place(1) + "/state", std::string(bytes.begin(), bytes.end()));
-    return Restore();
-  };
-  EXPECT_EQ(restore(), absl::OkStatus());
-  state.host.kvm.device_inode += 1;
-  EXPECT_THAT(restore().message(), HasSubstr("which this host's KVM does not offer"));
-  state.host.kvm = {};
-  EXPECT_THAT(restore().message(), HasSubstr("which this host's KVM does not offer"));
-}
-
-TEST_F(SavedFileTest, OtherMemoryIsNoneOfThisState) {
-  auto machine = Begin(config_);
-  SaveAndEnd(std::move(machine), Place(2));
-  fs::rename(Place(2) + "/memory", Place(1) + "/memory");
-  EXPECT_THAT(Restore().message(), HasSubstr("belongs to another snapshot"));
-}
-
-TEST_F(SavedFileTest, WhatAMemoryHoldsIsVerifiedWhenThatIsAsked) {
-  const auto verify = [&] {
-    const absl::StatusOr<Snapshot> snapshot = OpenSnapshot(Place(1));
-    if (!snapshot.ok()) return snapshot.status();
-    return VerifyMemoryImage(snapshot->state.memory, snapshot->memory, "memory",
-                             [](uint64_t, uint64_t) {});
-  };
-  ASSERT_EQ(verify(), absl::OkStatus());
-  std::fstream file(MemoryPath(Place(1)), std::ios::binary | std::ios::in | std::ios::out);
-  for (const std::streamoff at : {std::streamoff{0x100000}, std::streamoff{60 * kMiB}}) {
-    char byte = 0;
-    file.seekg(at).read(&byte, 1);
-    file.seekp(at).put(static_cast<char>(byte + 1)).flush();
-    EXPECT_THAT(verify().message(), HasSubstr("another content")) << at;
-    file.seekp(at).put(byte).flush();
-  }
-  EXPECT_EQ(verify(), absl::OkStatus());
-}
-
-// It needs its files no more then, and is saved as any machine is.
-TEST_F(SavedFileTest, CopiedMemoryIsVerifiedAndItsOwn) {
-  config_.restore_memory = RestoreMemory::kCopied;
-  auto machine = Begin(config_);
-  fs::resize_file(MemoryPath(Place(1)), 0);
-  ExpectProgress(*machine);
-  SaveAndEnd(std::move(machine), Place(2));
-  config_.restore = Place(2);
-  ExpectProgress(*Begin(config_));
-  std::fstream file(MemoryPath(Place(2)), std::ios::binary | std::ios::in | std::ios::out);
-  file.seekp(40 * kMiB).put('x').flush();
-  EXPECT_THAT(Restore().message(), HasSubstr("has another content than was saved"));
-  config_.restore_memory = RestoreMemory::kMapped;
-  EXPECT_EQ(Restore(), absl::OkStatus());
-}
-
-TEST_F(SavedFileTest, AnotherMachineIsRefused) {
-  config_.disks.push_back({.backend = NullConfig{.size = 16 * kMiB}});
-  EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));
-  config_.disks.clear();
-  EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));
-}
-
-// What another host's KVM told of, though the guest cannot see it, is no reason to refuse.
-TEST_F(SavedFileTest, AnMsrThatThisHostLacksIsMissedOnlyIfTheGuestHasIt) {
-  constexpr uint32_t kOfProcessorTrace = 0x587, kNobodys = 0x12345;
-  const auto restore_with = [&](uint32_t msr) {
-    absl::StatusOr<Snapshot> snapshot = OpenSnapshot(Place(1));
-    if (!snapshot.ok()) return snapshot.status();
-    snapshot->state.vcpus[0].msrs.push_back({.index = msr, .reserved = 0, .data = 1});
-    const std::vector<uint8_t> bytes = EncodeMachine(snapshot->state);
-    Write(Place(1) + "/state", std::string(bytes.begin(), bytes.end()));
-    const absl::Status status = Restore();
-    Write(Place(1) + "/state", state_);
-    return status;
-  };
-  EXPECT_EQ(restore_with(kOfProcessorTrace), absl::OkStatus());
-  EXPECT_THAT(restore_with(kNobodys).message(), HasSubstr("does not take MSR 0x12345"));
-}
-
 TEST_F(SaveMachineTest, ABaselineIsTheSnapshots) {
   MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
   config.cpu_baseline = CpuBaseline::kX86_64V2;
@@ -436,26 +264,6 @@ TEST_F(SaveMachineTest, ABaselineIsTheSnapshots) {
     EXPECT_EQ(FindCpuid(cpuid, 0xd, 0), nullptr);
     EXPECT_EQ(CpuidValue(cpuid, {0x1, 0, CpuidRegister::kEcx}), 0x81b82201u);
   }
-}
-
-TEST_F(SavedFileTest, ItIsSavedWhileItIsPausedAndWhereThereIsNoneYet) {
-  auto machine = Begin(config_);
-  EXPECT_EQ(machine->Save(Place(2)).code(), absl::StatusCode::kFailedPrecondition);
-  ASSERT_TRUE(machine->Pause().ok());
-  EXPECT_THAT(machine->Save(Place(1)).message(), HasSubstr("that has no snapshot yet"));
-  EXPECT_EQ(Read(Place(1) + "/state"), state_);
-  EXPECT_EQ(machine->Save("/dev/null/none").code(), absl::StatusCode::kFailedPrecondition);
-  uint64_t told = 0;
-  EXPECT_EQ(machine->Save(Place(3),
-                          [&](uint64_t done, uint64_t of) {
-                            EXPECT_LE(told, done);
-                            EXPECT_LE(done, of);
-                            told = done;
-                          }),
-            absl::OkStatus());
-  EXPECT_GT(told, kMiB);
-  machine->Resume();
-  ExpectProgress(*machine);
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ class BlockDevice {
   // What it is, and what all its channels have counted so far. Any thread.
   virtual BlockStatistics Statistics() const { return {}; }
   // As which whoever opens it next will find it; nothing where content cannot be told apart.
-  virtual std::optional<ContentId> Content() const { return std::nullopt; }
+  virtual std::optional<ContentId> NextFound() const { return std::nullopt; }
   // As which it was found when it was opened, then what it stands on, from there down.
   virtual std::vector<ContentId> Found() const { return {}; }
   // The memory that segments will point to, by their `region`: for devices that reach it by DMA.

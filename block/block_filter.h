@@ -17,7 +17,7 @@ class BlockFilter : public BlockDevice {
  public:
   const BlockInfo& info() const override { return below_->info(); }
   BlockStatistics Statistics() const override { return below_->Statistics(); }
-  std::optional<ContentId> Content() const override { return below_->Content(); }
+  std::optional<ContentId> NextFound() const override { return below_->NextFound(); }
   std::vector<ContentId> Found() const override { return below_->Found(); }
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override {
     return below_->MapMemory(regions);

@@ -28,7 +28,7 @@ class OverlayDevice final : public BlockDevice {
 
   const BlockInfo& info() const override { return info_; }
   BlockStatistics Statistics() const override;
-  std::optional<ContentId> Content() const override { return ContentOf(header_); }
+  std::optional<ContentId> NextFound() const override { return ContentOf(header_); }
   std::vector<ContentId> Found() const override { return found_; }
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override;
   // Up to the capacity of its map.

@@ -169,7 +169,7 @@ void Disks::Save(HostState& state) const {
   for (const Disk& disk : disks_) {
     state.AddDebts(disk.id, false, disk.throttle->own().Debts(now_ns));
     const MutexLock lock(disk.mutex);
-    if (const auto content = disk.device->Content()) state.contents.push_back({disk.id, *content});
+    if (const auto content = disk.device->NextFound()) state.contents.push_back({disk.id, *content});
   }
   for (const auto& group : groups_) {
     state.AddDebts(group->id(), true, group->throttle().Debts(now_ns));

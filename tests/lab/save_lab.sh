@@ -1,0 +1,43 @@
+#!/bin/sh
+# By hand, from the checkout's top, after 'ctest --test-dir build/release -R lab_disk_root':
+#
+#   save_lab.sh loop VERSION ROUNDS VARIANT...   VARIANT, save or pause, in turns: save_work.sh
+#   save_lab.sh clones VERSION                   twice at once: save_clones.sh
+#   save_lab.sh elsewhere VERSION OTHER          saved on an L1 of its version, and gone on with on another
+#
+# The guest and its L1 have Linux VERSION, 6.1 or 6.12. LIMIT is how many seconds a lab may take, LAB_OPTIONS
+# are more options for tools/lab.
+set -eu
+task=$1 version=$2
+shift 2
+guest="build/lab/kernels/$version/bzImage build/lab/test-save-$version.cpio build/lab/test-disk.img 2"
+ringside=build/release/ringside
+
+lab() {
+    tools/lab --tries 3 --timeout "${LIMIT:-300}" --memory 2G --module tun --file tests/lab/common.sh \
+        --file tests/lab/save_common.sh --file /usr/bin/iperf3 --file /usr/bin/date ${LAB_OPTIONS:-} "$@"
+}
+
+make_guest() {
+    tools/lab --guest-initrd "build/lab/test-save-$version.cpio" --kernel-version "$version" \
+        --module virtio_pci --module virtio_blk --module virtio_net \
+        --module vmw_vsock_virtio_transport --module button --module evdev \
+        --file build/release/ringside-agent:/usr/sbin/ringside-agent \
+        --file tests/lab/save_guest.sh:/sbin/agent-init --file /usr/bin/iperf3 --file /usr/bin/date
+}
+
+make_guest
+case $task in
+    loop) lab --kernel-version "$version" -- sh tests/lab/save_work.sh $ringside $guest "$@" ;;
+    clones) lab --kernel-version "$version" -- sh tests/lab/save_clones.sh $ringside $guest ;;
+    elsewhere)
+        directory=$(mktemp -d build/lab/elsewhere-XXXXXX)
+        trap 'rm -rf "$directory"' EXIT
+        results=
+        for file in state memory disk0; do results="$results --get $directory/$file"; done
+        lab --kernel-version "$version" $results -- \
+            sh tests/lab/save_elsewhere.sh save $ringside $guest "$directory"
+        lab --kernel-version "$1" --file "$directory" -- \
+            sh tests/lab/save_elsewhere.sh restore $ringside build/lab/test-disk.img "$directory"
+        ;;
+esac

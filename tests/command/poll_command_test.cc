@@ -98,8 +98,8 @@ TEST_F(PollCommandTest, TracesTheWaitsOfEveryThread) {
       completions += (wait.ready & 1) != 0;
     }
     EXPECT_EQ(kinds.size(), 2u);
-    EXPECT_GT(kinds["idle"], 50);
-    EXPECT_GT(kinds["in-flight"], 50);
+    EXPECT_GT(kinds["idle"], 20);
+    EXPECT_GT(kinds["in-flight"], 20);
     EXPECT_GE(completions, in_flight * 9 / 10) << "that is what was waited for";
     if (never_sleeps) {
       EXPECT_EQ(slept, 0);

@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <iterator>
 #include <memory>
 #include <string>
 
@@ -27,8 +26,10 @@ class SavingMachine : public PausingMachine {
     config.restore = place;
   }
   static std::string Read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    return {std::istreambuf_iterator<char>(file), {}};
+    std::string content(std::filesystem::file_size(path), '\0');
+    std::ifstream(path, std::ios::binary)
+        .read(content.data(), static_cast<std::streamsize>(content.size()));
+    return content;
   }
   static void Write(const std::string& path, const std::string& content) {
     std::ofstream(path, std::ios::binary) << content;

@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <utility>
 
+#include "base/pages.h"
 #include "base/status.h"
 #include "base/sync.h"
 
@@ -23,8 +24,6 @@ struct GuardedMapping {
 };
 
 namespace {
-
-constexpr uintptr_t kPage = 4096;
 
 // Of the process, as its signal handlers are.
 Mutex guards_mutex;                          // held by those who make and end guards
@@ -68,8 +67,8 @@ const GuardedMapping* Find(uintptr_t address) {
 
 // Of a guarded mapping: whether it can be used now.
 bool Replace(uintptr_t address) {
-  void* page = reinterpret_cast<void*>(address / kPage * kPage);
-  return mmap(page, kPage, PROT_READ | PROT_WRITE,
+  void* page = reinterpret_cast<void*>(PageDown(address));
+  return mmap(page, kPageSize, PROT_READ | PROT_WRITE,
               MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED;
 }
 

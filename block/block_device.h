@@ -80,7 +80,7 @@ struct BlockInfo {
 };
 
 // By what a disk's content is told from another's: of an overlay, its file, and as which that was
-// last open for writing (docs/overlays.md).
+// last written (docs/overlays.md).
 struct ContentId {
   std::array<uint8_t, 16> id = {};
   std::array<uint8_t, 16> generation = {};

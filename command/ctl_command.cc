@@ -24,6 +24,7 @@ namespace {
 
 // For an answer that is no operation's end.
 constexpr absl::Duration kPatience = absl::Seconds(90);
+constexpr char kNoWait[] = "wait=0";
 constexpr char kWait[] = "wait=60s";
 constexpr char kWaitBeforeBar[] = "wait=200ms";
 constexpr absl::Duration kBetweenBars = absl::Milliseconds(200);
@@ -97,8 +98,9 @@ absl::StatusOr<CtlRequest> MakeRequest(const ApiCall& call, const CtlOptions& op
   RINGSIDE_ASSIGN_OR_RETURN(const Json fields, Checked(call.fields, kFlags, texts));
   CtlRequest request = {.target = FillPath(call, texts)};
   std::string query;
-  if (call.kind == ApiKind::kOperation)
-    query = options.no_wait ? "wait=0" : HasBar(call) ? kWaitBeforeBar : kWait;
+  if (call.kind == ApiKind::kOperation) {
+    query = options.no_wait ? kNoWait : HasBar(call) ? kWaitBeforeBar : kWait;
+  }
   Json body = Json::object();
   for (const ApiField& field : call.fields) {
     const char* const name = field.spec.name;
@@ -148,12 +150,13 @@ class OperationBar {
     ProgressBar bar(STDERR_FILENO);
     bool has_begun = false;
     do {
-      const auto response = client->Call("GET", OperationTarget(id, "wait=0"));
+      const auto response = client->Call("GET", OperationTarget(id, kNoWait));
       if (!response.ok() || response->status != 200) return;
       const auto operation = ReadOperation(response->body);
       if (!operation.ok() || operation->has_ended) return;
-      if (operation->of > 0 && !std::exchange(has_begun, true))
+      if (operation->of > 0 && !std::exchange(has_begun, true)) {
         bar.Begin(call.progress, operation->of);
+      }
       if (has_begun) bar.At(operation->done);
     } while (!over_.WaitUntil(DeadlineIn(kBetweenBars)));
   }

@@ -55,7 +55,8 @@ class OverlayFile {
   absl::Status BeginUse();
   // The pages of the map that were changed; what was written before them is durable before.
   absl::Status WriteMap(BlockMap& map);
-  // All of it is durable, and no slot of it can be torn from now on.
+  // All of it is durable, and no slot of it can be torn from now on. `unchanged`: nothing was
+  // written since BeginUse, and this is the generation that it had before, and has again.
   absl::Status EndUse(BlockMap& map, const std::optional<OverlayId>& unchanged = {});
   // Data, metadata, and of a new file the name.
   absl::Status Flush();

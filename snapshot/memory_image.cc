@@ -10,13 +10,13 @@
 #include <vector>
 
 #include "base/crc32c.h"
+#include "base/pages.h"
 #include "base/random.h"
 #include "base/status.h"
 
 namespace ringside {
 namespace {
 
-constexpr uint64_t kPage = 4096;
 constexpr uint64_t kPiece = 1 << 20;
 constexpr uint32_t kFormat = 1;
 constexpr std::array<char, 8> kMagic = {'R', 'S', 'M', 'E', 'M', 'O', 'R', 'Y'};
@@ -83,14 +83,14 @@ class ChangedPages {
   uint64_t Next(const std::byte* host, uint64_t offset, uint64_t end) const {
     std::array<uint64_t, 512> entries;
     while (offset < end) {
-      const uint64_t first = (reinterpret_cast<uintptr_t>(host) + offset) / kPage;
-      const size_t count = std::min<size_t>(entries.size(), (end - offset) / kPage);
+      const uint64_t first = (reinterpret_cast<uintptr_t>(host) + offset) / kPageSize;
+      const size_t count = std::min<size_t>(entries.size(), (end - offset) / kPageSize);
       const ssize_t got = pread(pagemap_.get(), entries.data(), count * sizeof(uint64_t),
                                 static_cast<off_t>(first * sizeof(uint64_t)));
       if (got <= 0) return offset;  // it cannot be told
       const auto known = std::span(entries).first(static_cast<size_t>(got) / sizeof(uint64_t));
       const auto changed = std::ranges::find_if(known, IsAnonymous);
-      offset += static_cast<uint64_t>(changed - known.begin()) * kPage;
+      offset += static_cast<uint64_t>(changed - known.begin()) * kPageSize;
       if (changed != known.end()) return offset;
     }
     return end;
@@ -111,11 +111,11 @@ absl::Status WritePiece(std::span<const std::byte> piece, uint64_t offset, const
                         const std::string& path, uint32_t& crc) {
   for (uint64_t at = 0; at < piece.size();) {
     uint64_t end = at;
-    for (; end < piece.size() && !IsZero(piece.subspan(end, kPage)); end += kPage) {
-      crc = AddPage(piece.subspan(end, kPage), (offset + end) / kPage, crc);
+    for (; end < piece.size() && !IsZero(piece.subspan(end, kPageSize)); end += kPageSize) {
+      crc = AddPage(piece.subspan(end, kPageSize), (offset + end) / kPageSize, crc);
     }
     RINGSIDE_RETURN_IF_ERROR(WriteAll(file, path, piece.subspan(at, end - at), offset + at));
-    at = end + kPage;  // that one is zero, or beyond
+    at = end + kPageSize;  // that one is zero, or beyond
   }
   return absl::OkStatus();
 }
@@ -132,15 +132,15 @@ absl::Status ReadPieces(const MemoryImage& image, const UniqueFd& file, const st
                         Place place) {
   uint32_t crc = 0;
   for (uint64_t at = 0;;) {
-    at = NextData(file.get(), at, image.size) / kPage * kPage;
+    at = PageDown(NextData(file.get(), at, image.size));
     if (at == image.size) break;
     const std::span<std::byte> piece = place(at);
     const ssize_t got = pread(file.get(), piece.data(), piece.size(), static_cast<off_t>(at));
     if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", path));
     if (got != std::ssize(piece)) return Damaged(path, "ends before its end");
-    for (uint64_t page = 0; page < piece.size(); page += kPage) {
-      const std::span<const std::byte> bytes = piece.subspan(page, kPage);
-      if (!IsZero(bytes)) crc = AddPage(bytes, (at + page) / kPage, crc);
+    for (uint64_t page = 0; page < piece.size(); page += kPageSize) {
+      const std::span<const std::byte> bytes = piece.subspan(page, kPageSize);
+      if (!IsZero(bytes)) crc = AddPage(bytes, (at + page) / kPageSize, crc);
     }
     at += piece.size();
   }
@@ -163,7 +163,7 @@ absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regio
       uint64_t data = NextData(region.fd, region.fd_offset + at, region.fd_offset + region.size) -
                       region.fd_offset;
       if (!is_shared) data = changed.Next(region.host, at, data);
-      at = data / kPage * kPage;
+      at = PageDown(data);
       const uint64_t size = std::min(kPiece, region.size - at);
       const std::span<const std::byte> piece(region.host + at, size);
       RINGSIDE_RETURN_IF_ERROR(WritePiece(piece, base + at, file, path, image.crc));
@@ -174,7 +174,7 @@ absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regio
   }
   const Trailer trailer = TrailerOf(image);
   RINGSIDE_RETURN_IF_ERROR(WriteAll(file, path, std::as_bytes(std::span(&trailer, 1)), image.size));
-  if (ftruncate(file.get(), static_cast<off_t>(image.size + kPage)) != 0 ||
+  if (ftruncate(file.get(), static_cast<off_t>(image.size + kPageSize)) != 0 ||
       fdatasync(file.get()) != 0) {
     return ErrnoError(errno, absl::StrFormat("cannot write '%s'", path));
   }
@@ -183,12 +183,12 @@ absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regio
 
 absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
                               const std::string& path) {
-  if (image.size == 0 || image.size % kPage != 0) return Damaged(path, "is not of whole pages");
+  if (image.size == 0 || image.size % kPageSize != 0) return Damaged(path, "is not of whole pages");
   struct stat status;
   if (fstat(file.get(), &status) != 0) return ErrnoError(errno, "cannot look at " + path);
-  if (static_cast<uint64_t>(status.st_size) != image.size + kPage) {
-    return Damaged(
-        path, absl::StrFormat("has %d bytes instead of %d", status.st_size, image.size + kPage));
+  if (static_cast<uint64_t>(status.st_size) != image.size + kPageSize) {
+    return Damaged(path, absl::StrFormat("has %d bytes instead of %d", status.st_size,
+                                         image.size + kPageSize));
   }
   Trailer trailer;
   const ssize_t got = pread(file.get(), &trailer, sizeof trailer, static_cast<off_t>(image.size));

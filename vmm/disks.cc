@@ -169,7 +169,8 @@ void Disks::Save(HostState& state) const {
   for (const Disk& disk : disks_) {
     state.AddDebts(disk.id, false, disk.throttle->own().Debts(now_ns));
     const MutexLock lock(disk.mutex);
-    if (const auto content = disk.device->NextFound()) state.contents.push_back({disk.id, *content});
+    if (const auto content = disk.device->NextFound())
+      state.contents.push_back({disk.id, *content});
   }
   for (const auto& group : groups_) {
     state.AddDebts(group->id(), true, group->throttle().Debts(now_ns));
@@ -181,13 +182,11 @@ absl::Status Disks::Restore(const HostState& state) {
     RINGSIDE_RETURN_IF_ERROR(CheckContent(content));
   }
   const int64_t now_ns = MonotonicNs();
-  for (const auto& [id, is_group, ticks] : state.debts) {
-    for (const auto& group : groups_) {
-      if (is_group != 0 && group->id() == id) group->throttle().Owe(ticks, now_ns);
-    }
-    for (Disk& disk : disks_) {
-      if (is_group == 0 && disk.id == id) disk.throttle->own().Owe(ticks, now_ns);
-    }
+  for (Disk& disk : disks_) {
+    disk.throttle->own().Owe(state.DebtsOf(disk.id, false), now_ns);
+  }
+  for (const auto& group : groups_) {
+    group->throttle().Owe(state.DebtsOf(group->id(), true), now_ns);
   }
   return absl::OkStatus();
 }

@@ -29,6 +29,13 @@ struct HostState {
   std::vector<Debts> debts;  // of those that have any
   std::vector<Content> contents;
 
+  // None for those that are not there.
+  ThrottleDebts DebtsOf(const std::string& id, bool is_group) const {
+    for (const Debts& each : debts) {
+      if (each.id == id && (each.is_group != 0) == is_group) return each.ticks;
+    }
+    return {};
+  }
   void AddDebts(std::string id, bool is_group, const ThrottleDebts& ticks) {
     if (ticks != ThrottleDebts{}) debts.push_back({std::move(id), is_group, ticks});
   }

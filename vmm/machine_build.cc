@@ -150,8 +150,7 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
   if (!config.assigned.empty()) {
     return absl::FailedPreconditionError(
         "a device that is passed through has nothing of a saved machine, and the guest did not "
-        "have "
-        "it: give the machine none");
+        "have it: give the machine none");
   }
   std::unique_ptr<Internals> machine(new Internals(as_saved, hooks, std::move(signals)));
   RINGSIDE_RETURN_IF_ERROR(machine->Build(&snapshot));

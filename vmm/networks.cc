@@ -188,10 +188,8 @@ void Networks::Save(HostState& state) {
 
 void Networks::Restore(const HostState& state) {
   const int64_t now_ns = MonotonicNs();
-  for (const auto& [id, is_group, ticks] : state.debts) {
-    for (Network& network : networks_) {
-      if (is_group == 0 && network.id == id) network.throttle.own().Owe(ticks, now_ns);
-    }
+  for (Network& network : networks_) {
+    network.throttle.own().Owe(state.DebtsOf(network.id, false), now_ns);
   }
 }
 

@@ -8,11 +8,10 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from comparekit import __main__ as main
 from comparekit import (guest_run, kvm_exits, net, net_contestants, net_plots, net_table, network,
                         net_options)
 from comparekit.common import BadInput, MeasureError
-from compare_samples import host, results_of, sample
+from compare_samples import drawn, host, results_of, sample
 
 TAP = network.Tap()
 SETTINGS = {"depths": (1, 32), "in_rates": (0, 5000)}
@@ -166,15 +165,11 @@ class Output(unittest.TestCase):
         self.assertIn("| ceiling, beside a busy thread |", text)
 
     def test_results_are_known_by_their_settings_and_drawn(self):
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "results.json"
-            path.write_text(json.dumps(results()))
-            with mock.patch("builtins.print"):
-                self.assertEqual(main.report([str(path)]), 0)
-            text = (Path(directory) / "net.svg").read_text()
-            for words in ("Ringside default", "ceiling, beside a busy thread", "in 64, 5,000 a second",
-                          "thousand a second"):
-                self.assertIn(words, text)
+        status, text = drawn(results(), "net.svg")
+        self.assertEqual(status, 0)
+        for words in ("Ringside default", "ceiling, beside a busy thread", "in 64, 5,000 a second",
+                      "thousand a second"):
+            self.assertIn(words, text)
 
 
 if __name__ == "__main__":

@@ -9,10 +9,9 @@ from pathlib import Path
 from socket import AF_UNIX, socket
 from unittest import mock
 
-from comparekit import __main__ as main
 from comparekit import restore, restore_contestants, restore_options, restore_table
 from comparekit.common import BadInput, MeasureError
-from compare_samples import host, results_of
+from compare_samples import drawn, host, results_of
 
 
 def find_contestants(*arguments):
@@ -141,14 +140,10 @@ class Output(unittest.TestCase):
         self.assertRegex(text, r"\| the copy of the other memory +\| +2\.00 \|")
 
     def test_results_are_known_by_their_settings_and_drawn(self):
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "results.json"
-            path.write_text(json.dumps(results()))
-            with mock.patch("builtins.print"):
-                self.assertEqual(main.report([str(path)]), 0)
-            text = (Path(directory) / "restore.svg").read_text()
-            for words in ("Ringside library", "Firecracker", "128M warm", "ms, median"):
-                self.assertIn(words, text)
+        status, text = drawn(results(), "restore.svg")
+        self.assertEqual(status, 0)
+        for words in ("Ringside library", "Firecracker", "128M warm", "ms, median"):
+            self.assertIn(words, text)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,25 @@
 a run that never was."""
 
 import contextlib
+import json
+import tempfile
+from pathlib import Path
 from unittest import mock
 
+from comparekit import __main__ as main
 from comparekit import targets
 
 DISK = targets.Target("disk", "file on ext4", "/data/x.img", 1 << 30, True)
+
+
+def drawn(results, plot):
+    """What 'tools/compare report' returns for these, and the plot of that name that it draws."""
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "results.json"
+        path.write_text(json.dumps(results))
+        with mock.patch("builtins.print"):
+            status = main.report([str(path)])
+        return status, (Path(directory) / plot).read_text()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from compare_contestant import CACHED, DISK, ShellContestant, job
-from comparekit import guest_run, options, schedule
+from comparekit import guest_run, options, quiet, schedule
 from comparekit.common import BadInput, MeasureError
 
 
@@ -93,7 +93,7 @@ class Rounds(unittest.TestCase):
 
     def test_a_machine_that_is_never_quiet_is_not_waited_for_again_and_again(self):
         self.before = [0.9] * 100
-        with mock.patch.object(schedule, "_ALL_QUIET_PATIENCE_S", 0.3):
+        with mock.patch.object(quiet, "_ALL_PATIENCE_S", 0.3):
             rounds = schedule_of([self.a])
             rounds.run()
         self.assertEqual((len(self.boots), len(rounds.noise)), (1 + 2 + 1, 2))

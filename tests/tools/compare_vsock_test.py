@@ -7,10 +7,9 @@ import unittest
 from pathlib import Path
 from unittest import mock
 
-from comparekit import __main__ as main
 from comparekit import net_options, vsock, vsock_contestants, vsock_table
 from comparekit.common import BadInput, MeasureError
-from compare_samples import host, job, results_of, sample
+from compare_samples import drawn, host, job, results_of, sample
 
 PATH = "/run/x/vm.sock"
 SETTINGS = {"depths": (1, 16)}
@@ -138,15 +137,11 @@ class Output(unittest.TestCase):
         self.assertRegex(text.split("## out 64")[1], r"\| 1 connection +\| +k/s \| ratio \| +CPU, us ")
 
     def test_results_are_known_by_their_settings_and_drawn(self):
-        with tempfile.TemporaryDirectory() as directory:
-            path = Path(directory) / "results.json"
-            path.write_text(json.dumps(results()))
-            with mock.patch("builtins.print"):
-                self.assertEqual(main.report([str(path)]), 0)
-            text = (Path(directory) / "vsock.svg").read_text()
-            for words in ("Ringside default", "Firecracker", "echo 64, 16 connections",
-                          "thousand a second"):
-                self.assertIn(words, text)
+        status, text = drawn(results(), "vsock.svg")
+        self.assertEqual(status, 0)
+        for words in ("Ringside default", "Firecracker", "echo 64, 16 connections",
+                      "thousand a second"):
+            self.assertIn(words, text)
 
 
 if __name__ == "__main__":

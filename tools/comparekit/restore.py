@@ -18,6 +18,7 @@ from pathlib import Path
 from . import cpu, machine_info
 from .common import MeasureError, Progress
 from .contestants import entry, need
+from .quiet import NOISY_TRIES, Quiet
 from .restore_contestants import Program, find_contestants
 from .schedule import chosen
 
@@ -28,10 +29,6 @@ LIBRARY = "Ringside library"
 COMMAND = "Ringside command"
 
 SAVED_MIB, WRITTEN_MIB = 128, 64  # of the machine that is saved
-_QUIET_LOOK_S = 0.5
-_QUIET_PATIENCE_S = 20
-_ALL_QUIET_PATIENCE_S = 180
-_NOISY_TRIES = 3
 
 
 @dataclass(frozen=True)
@@ -137,8 +134,7 @@ class _Rounds:
     def __init__(self, contestants, program, scratch, options, progress):
         self._contestants, self._program, self._scratch = contestants, program, scratch
         self._options, self._progress = options, progress
-        self._noise_limit = options.noise_limit / 100
-        self._patience_s = 0 if options.accept_noise else _ALL_QUIET_PATIENCE_S
+        self._quiet = Quiet(options)
         self._failed = set()  # (memory_mib, contestant's name)
         self.samples, self.failures, self.noise = [], [], []
 
@@ -158,18 +154,15 @@ class _Rounds:
     def run(self, targets):
         """One round that does not count, then all others, on targets that are measured in turns."""
         for number in range(-1, self._options.rounds):
-            for _ in range(_NOISY_TRIES):
+            for _ in range(NOISY_TRIES):
                 text = f"round {number + 1}/{self._options.rounds}, {targets[0].cache}"
                 self._progress.show(text)
-                noisy = self._wait_for_quiet()
+                noisy = None if self._options.accept_noise else self._quiet.wait()
                 use, start = cpu.MachineUse(self._program.pid), time.monotonic()
                 found = list(self._round(number, targets))
-                share = use.others()
-                if share >= self._noise_limit:
-                    noisy = f"others used {share:.0%} of the processors during it"
-                if noisy is None or self._patience_s <= 0:
+                noisy = self._quiet.during(use) or noisy
+                if not self._quiet.repeats(noisy, time.monotonic() - start):
                     break
-                self._patience_s -= time.monotonic() - start
             if number >= 0:
                 self.samples += [{**sample, "noisy": noisy} for sample in found]
                 self.noise += [f"{text}: {noisy}"] * len(found) if noisy else []
@@ -207,15 +200,6 @@ class _Rounds:
         self._failed.add((memory_mib, contestant.name))
         self.failures.append(f"{contestant.name} with {size_text(memory_mib)}, {what}: {error}")
         self._progress.note(f"FAILED {self.failures[-1]}")
-
-    def _wait_for_quiet(self):
-        if self._options.accept_noise:
-            return None
-        start = time.monotonic()
-        patience = min(max(self._patience_s, 0), _QUIET_PATIENCE_S)
-        share = cpu.wait_for_quiet(self._noise_limit, patience, _QUIET_LOOK_S)
-        self._patience_s -= max(time.monotonic() - start - _QUIET_LOOK_S, 0)
-        return None if share is None else f"others used {share:.0%} of the processors before it"
 
 
 def _shuffled(contestants, number):

@@ -6,12 +6,9 @@ import time
 from . import cpu, guest_run, summary
 from .common import BadInput, MeasureError
 from .host import HostEngine
+from .quiet import NOISY_TRIES, Quiet
 
 WARMUP_MS = 50
-_QUIET_LOOK_S = 0.5
-_QUIET_PATIENCE_S = 20         # Before a run.
-_ALL_QUIET_PATIENCE_S = 180    # For all waiting and repeating: it shall not take hours.
-_NOISY_TRIES = 3
 _VERIFY_MS = 100
 _VERIFY_SIZE_MIB = 16
 _OPEN_LOOP_DEPTH = 128
@@ -96,8 +93,7 @@ class Schedule:
     def __init__(self, contestants, targets, settings, options, progress):
         self._contestants, self._targets = contestants, targets
         self._settings = settings
-        self._noise_limit = options.noise_limit / 100
-        self._patience_s = 0 if options.accept_noise else _ALL_QUIET_PATIENCE_S
+        self._quiet = Quiet(options)
         self._progress = progress
         self._failed = set()  # (target, contestant)
         self.samples, self.failures, self.noise = [], [], []
@@ -139,16 +135,15 @@ class Schedule:
                 f"{contestant.name}")
         jobs = len(rates) or target.jobs(contestant, self._settings)
         seconds = jobs * (self._settings["runtime_ms"] + WARMUP_MS) / 1000
-        for _ in range(_NOISY_TRIES):
+        for _ in range(NOISY_TRIES):
             self._progress.show(text)
-            noisy = self._wait_for_quiet()
+            noisy = self._quiet.wait()
             target.prepare()
             use = cpu.MachineUse(target.helper)
             result, failure = self._try(target, contestant, loop, rates, seconds)
-            noisy = noisy or self._noise_during(use)
-            if noisy is None or self._patience_s <= 0:
+            noisy = noisy or self._quiet.during(use)
+            if not self._quiet.repeats(noisy, seconds):
                 break
-            self._patience_s -= seconds
         if failure is not None:
             self._fail(target, contestant, f"round {number + 1}", failure)
             return
@@ -189,19 +184,6 @@ class Schedule:
         self._failed.add((target.name, contestant.name))
         self.failures.append(f"{contestant.name} on {target.name}, {what}: {error}")
         self._progress.note(f"FAILED {self.failures[-1]}")
-
-    def _wait_for_quiet(self):
-        start = time.monotonic()
-        patience = min(max(self._patience_s, 0), _QUIET_PATIENCE_S)
-        share = cpu.wait_for_quiet(self._noise_limit, patience, _QUIET_LOOK_S)
-        self._patience_s -= max(time.monotonic() - start - _QUIET_LOOK_S, 0)
-        return None if share is None else f"others used {share:.0%} of the processors before it"
-
-    def _noise_during(self, use):
-        share = use.others()
-        if share < self._noise_limit:
-            return None
-        return f"others used {share:.0%} of the processors during it"
 
     def _rates(self, target):
         """Percents are of the best closed loop of any guest on that target."""

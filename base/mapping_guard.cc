@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/pages.h"
+#include "base/signal_chain.h"
 #include "base/status.h"
 #include "base/sync.h"
 
@@ -29,28 +30,6 @@ namespace {
 Mutex guards_mutex;                          // held by those who make and end guards
 std::atomic<GuardedMapping*> first_guarded;  // for the handler, which takes no lock
 struct sigaction handler_before;
-
-void SetDefault(int signal) {
-  struct sigaction standard = {};
-  standard.sa_handler = SIG_DFL;
-  sigaction(signal, &standard, nullptr);
-}
-
-// Does what would have been done with the signal.
-void HandOn(int signal, siginfo_t* info, void* registers) {
-  const bool is_fault = info->si_code > 0;  // of this thread's own; else somebody has sent it
-  const bool has_handler =
-      handler_before.sa_handler != SIG_DFL && handler_before.sa_handler != SIG_IGN;
-  if (!has_handler && !is_fault && handler_before.sa_handler == SIG_IGN) return;
-  if (!has_handler || (handler_before.sa_flags & SA_RESETHAND) != 0) SetDefault(signal);
-  if (!has_handler) {
-    raise(signal);  // which ends the process when this returns
-  } else if ((handler_before.sa_flags & SA_SIGINFO) != 0) {
-    handler_before.sa_sigaction(signal, info, registers);
-  } else {
-    handler_before.sa_handler(signal);
-  }
-}
 
 const GuardedMapping* Find(uintptr_t address) {
   // Acquire, both: they pair with the stores in FreeMapping and MappingGuard::Of, so that the
@@ -77,7 +56,9 @@ void Handle(int signal, siginfo_t* info, void* registers) {
   const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
   // BUS_ADRERR: a page that is not there; the others are memory that is broken (sigaction(2)).
   const GuardedMapping* mapping = info->si_code == BUS_ADRERR ? Find(address) : nullptr;
-  if (mapping == nullptr || !Replace(address)) return HandOn(signal, info, registers);
+  if (mapping == nullptr || !Replace(address)) {
+    return HandOn(handler_before, signal, info, registers);
+  }
   mapping->told(mapping->context);
   errno = error;
 }

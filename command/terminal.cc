@@ -1,9 +1,13 @@
 #include "command/terminal.h"
 
+#include <array>
+#include <cerrno>
 #include <csignal>
 #include <initializer_list>
 #include <termios.h>
 #include <unistd.h>
+
+#include "base/signal_chain.h"
 
 namespace ringside {
 namespace {
@@ -15,23 +19,27 @@ constexpr std::initializer_list<int> kCrashSignals = {SIGABRT, SIGALRM, SIGBUS, 
 
 int raw_fd = -1;
 termios saved;
+std::array<struct sigaction, NSIG> handled_before;
 
 // All of it async-signal-safe (POSIX 2.4.3). Who was put into the background meanwhile would be
 // stopped by SIGTTOU for ever; blocked, it lets the change through.
 void Restore() {
   if (raw_fd < 0) return;
+  const int error = errno;
   sigset_t stop, before;
   sigemptyset(&stop);
   sigaddset(&stop, SIGTTOU);
   pthread_sigmask(SIG_BLOCK, &stop, &before);
   tcsetattr(raw_fd, TCSANOW, &saved);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  errno = error;
 }
 
-// Installed with SA_RESETHAND: the signal raised again ends the process as it would have.
-void RestoreAndCrash(int signal) {
+// Also where a sanitizer is to report the crash, and where the library's guard of mapped memory
+// (base/mapping_guard.h) goes on with the machine: it is about to end then.
+void RestoreAndHandOn(int signal, siginfo_t* info, void* registers) {
   Restore();
-  raise(signal);
+  HandOn(handled_before[signal], signal, info, registers);
 }
 
 }  // namespace
@@ -50,13 +58,12 @@ std::unique_ptr<RawTerminal> RawTerminal::Enter(int fd) {
   raw_fd = fd;
 
   struct sigaction action = {};
-  action.sa_handler = RestoreAndCrash;
-  action.sa_flags = SA_RESETHAND | SA_NODEFER;
+  action.sa_sigaction = RestoreAndHandOn;
+  action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   for (const int signal : kCrashSignals) {
-    struct sigaction now = {};
-    sigaction(signal, nullptr, &now);
-    if (now.sa_handler != SIG_DFL) continue;  // whoever handles it does not crash
-    sigaction(signal, &action, nullptr);
+    struct sigaction& before = handled_before[signal];
+    sigaction(signal, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
   return std::unique_ptr<RawTerminal>(new RawTerminal);
 }
@@ -67,7 +74,8 @@ RawTerminal::~RawTerminal() {
   for (const int signal : kCrashSignals) {
     struct sigaction now = {};
     sigaction(signal, nullptr, &now);
-    if (now.sa_handler == RestoreAndCrash) std::signal(signal, SIG_DFL);
+    // Whoever came later hands on to ours, which goes on doing so.
+    if (now.sa_sigaction == RestoreAndHandOn) sigaction(signal, &handled_before[signal], nullptr);
   }
 }
 

@@ -122,9 +122,10 @@ absl::StatusOr<DiffResult> Differing::Make() {
   }
   // No later than the point that says so, also if the power fails.
   RINGSIDE_RETURN_IF_ERROR(overlay_.file().Flush());
+  RINGSIDE_ASSIGN_OR_RETURN(const OverlayId point, NewOverlayId());
   DeltaHeader delta = {.flags = is_full_ ? DeltaHeader::kFull : 0,
                        .overlay = header.id,
-                       .point = NewOverlayId(),
+                       .point = point,
                        .parent = is_full_ ? OverlayId() : header.point};
   if (!is_full_ && delta.parent == OverlayId()) delta.base = header.base;
   RINGSIDE_ASSIGN_OR_RETURN(NewFile made, NewFile::Create(part_, "backup"));

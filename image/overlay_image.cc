@@ -130,7 +130,7 @@ absl::Status OverlayImage::CheckIsWhole(uint64_t despite) const {
 
 absl::Status OverlayImage::BeginWriting(OverlayHeader header) {
   header.flags |= OverlayHeader::kInUse;
-  header.generation = NewOverlayId();
+  RINGSIDE_ASSIGN_OR_RETURN(header.generation, NewOverlayId());
   return WriteHeader(header);
 }
 

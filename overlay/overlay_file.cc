@@ -270,7 +270,7 @@ absl::Status OverlayFile::BeginUse() {
   OverlayHeader next = header_;
   next.flags |= OverlayHeader::kInUse;
   next.autoclear &= kKnownAutoclear;
-  next.generation = NewOverlayId();
+  RINGSIDE_ASSIGN_OR_RETURN(next.generation, NewOverlayId());
   return WriteHeader(next);
 }
 

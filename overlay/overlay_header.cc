@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <span>
-#include <sys/random.h>
 
 #include "absl/time/time.h"
 #include "base/crc32c.h"
+#include "base/random.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -82,13 +82,9 @@ const char* KindText(BaseKind kind) {
 
 }  // namespace
 
-OverlayId NewOverlayId() {
+absl::StatusOr<OverlayId> NewOverlayId() {
   OverlayId id;
-  size_t done = 0;
-  while (done < id.size()) {
-    const ssize_t got = getrandom(id.data() + done, id.size() - done, 0);
-    if (got > 0) done += static_cast<size_t>(got);
-  }
+  RINGSIDE_RETURN_IF_ERROR(FillRandom(std::as_writable_bytes(std::span(id))));
   return id;
 }
 
@@ -107,8 +103,8 @@ absl::StatusOr<OverlayHeader> NewOverlayHeader(uint64_t size, const BaseIdentity
   const uint64_t usual = std::min(std::max(2 * size, kLeastOverlayCapacity), kMostOverlayBytes);
   OverlayHeader header;
   header.sequence = 1;
-  header.id = NewOverlayId();
-  header.generation = NewOverlayId();
+  RINGSIDE_ASSIGN_OR_RETURN(header.id, NewOverlayId());
+  RINGSIDE_ASSIGN_OR_RETURN(header.generation, NewOverlayId());
   header.size = size;
   header.capacity = RoundUp(std::clamp(capacity == 0 ? usual : capacity, size, kMostOverlayBytes),
                             kBytesPerMapPage);

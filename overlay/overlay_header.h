@@ -18,7 +18,7 @@ namespace ringside {
 inline constexpr uint64_t kKnownIncompatible = 0;
 inline constexpr uint64_t kKnownAutoclear = 0;
 
-OverlayId NewOverlayId();
+absl::StatusOr<OverlayId> NewOverlayId();
 // "6f1c...": 32 digits.
 std::string OverlayIdText(const OverlayId& id);
 

@@ -66,7 +66,7 @@ TEST_F(CommitTest, AnOverlayIsABaseTooAndItsNextBackupHasAll) {
     auto top = OverlayImage::Open(top_, ImageFile::Access::kWrite);
     OverlayHeader header = top->header();
     header.period = 1;
-    header.point = NewOverlayId();
+    header.point = *NewOverlayId();
     // And was not closed, while a page of its map was being written.
     header.flags |= OverlayHeader::kInUse;
     ASSERT_TRUE(top->WriteHeader(header).ok());

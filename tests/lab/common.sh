@@ -114,7 +114,7 @@ to_the_end() {
         "$@"
         [ $started = yes ] && is_emulators_fault || return 0
         echo "attempt $attempt: exit code $code, hung: $hung, the console ends with"
-        tail -n 3 "$work/console"
+        tail -n 25 "$work/console"  # so long is a panic
     done
     return 1
 }

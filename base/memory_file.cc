@@ -9,15 +9,15 @@
 
 namespace ringside {
 
-absl::StatusOr<UniqueFd> CreateMemoryFile(const char* name, uint64_t size) {
+absl::StatusOr<UniqueFd> CreateMemoryFile(const char* name, uint64_t size, MemoryFileUse use) {
   UniqueFd fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoError(errno, absl::StrFormat("cannot create %s", name));
   if (ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
     return ErrnoError(errno, absl::StrFormat("cannot size %s to %d bytes", name, size),
                       "ask for less memory or raise 'ulimit -f'");
   }
-  // F_SEAL_SEAL: so that no one adds a seal against writing either.
-  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+  const int no_more = use == MemoryFileUse::kStaysWritable ? F_SEAL_SEAL : 0;
+  if (fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | no_more) != 0) {
     return ErrnoError(errno, absl::StrFormat("cannot seal %s", name));
   }
   return fd;

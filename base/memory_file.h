@@ -11,8 +11,14 @@
 
 namespace ringside {
 
+enum class MemoryFileUse {
+  kStaysWritable,  // for good: nobody who has the descriptor can seal it against writing
+  kMayBeFrozen,    // by F_SEAL_WRITE
+};
+
 // `name` is what /proc shows. Zeroes, which take no memory until touched. The error is the
 // system's, with what was being done.
-absl::StatusOr<UniqueFd> CreateMemoryFile(const char* name, uint64_t size);
+absl::StatusOr<UniqueFd> CreateMemoryFile(const char* name, uint64_t size,
+                                          MemoryFileUse use = MemoryFileUse::kStaysWritable);
 
 }  // namespace ringside

@@ -1,16 +1,18 @@
 // How long a restore takes in one process, to the first byte that the guest says: by the library,
-// and at the least (bare_restore.h). And how long a save takes. Does what tools/compare restore
+// of a directory or of a template that has been read before, and at the least (bare_restore.h). And how long a save takes. Does what tools/compare restore
 // asks of it, a line each, so that the ways come in turns:
 //
 //   restore_times --kernel guest.elf
 //   make DIR MEMORY          saves a machine of so many MiB, whose guest is at work, into DIR
-//   bare DIR, library DIR    goes on from that: {"ns": N}
+//   bare DIR, library DIR, fork DIR
+//                            goes on from that: {"ns": N}
 //   save DIR MEMORY WRITTEN  saves one into DIR whose guest has written to so many MiB
 //
 // Each is answered by a line of JSON; where it failed that has an "error".
 #include <CLI/CLI.hpp>
 #include <fcntl.h>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <poll.h>
 #include <sstream>
@@ -96,12 +98,10 @@ absl::StatusOr<json> Save(const std::string& kernel, std::istream& words) {
 }
 
 // Its console is a pipe, for whose first byte this thread waits.
-absl::StatusOr<int64_t> RestoreByLibrary(const std::string& directory) {
+absl::StatusOr<int64_t> TimeOf(MachineConfig config) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoError(errno, "cannot make a pipe");
   const UniqueFd reader(ends[0]), writer(ends[1]);
-  MachineConfig config;
-  config.restore = directory;
   config.console.output_fd = writer.get();
   const int64_t begin = MonotonicNs();
   RINGSIDE_ASSIGN_OR_RETURN(const std::unique_ptr<Machine> machine, Machine::Create(config));
@@ -112,6 +112,23 @@ absl::StatusOr<int64_t> RestoreByLibrary(const std::string& directory) {
   return MonotonicNs() - begin;
 }
 
+absl::StatusOr<int64_t> RestoreByLibrary(const std::string& directory) {
+  MachineConfig config;
+  config.restore = directory;
+  return TimeOf(std::move(config));
+}
+
+absl::StatusOr<int64_t> Fork(const std::string& directory) {
+  static std::map<std::string, std::shared_ptr<const MachineTemplate>> templates;
+  auto& from = templates[directory];
+  if (from == nullptr) {
+    RINGSIDE_ASSIGN_OR_RETURN(from, MachineTemplate::Load(directory));
+  }
+  MachineConfig config;
+  config.from = from;
+  return TimeOf(std::move(config));
+}
+
 absl::StatusOr<json> Do(const std::string& line, const std::string& kernel) {
   std::istringstream words(line);
   std::string what, directory;
@@ -119,9 +136,10 @@ absl::StatusOr<json> Do(const std::string& line, const std::string& kernel) {
   if (what == "make") return Make(kernel, words);
   if (what == "save") return Save(kernel, words);
   words >> directory;
-  absl::StatusOr<int64_t> ns = BadInput("'%s' is none of make, save, bare, library", what);
+  absl::StatusOr<int64_t> ns = BadInput("'%s' is none of make, save, bare, library, fork", what);
   if (what == "bare") ns = RestoreBare(directory);
   if (what == "library") ns = RestoreByLibrary(directory);
+  if (what == "fork") ns = Fork(directory);
   if (!ns.ok()) return ns.status();
   return json{{"ns", *ns}};
 }

@@ -1,6 +1,7 @@
 #include "devices/guest_memory.h"
 
 #include <cerrno>
+#include <fcntl.h>
 #include <sys/mman.h>
 
 #include "base/host_nodes.h"
@@ -14,44 +15,70 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::Create(std::span<const
   uint64_t total = 0;
   for (const Range& range : ranges) total += range.size;
   // Sealed: a vfio-user server is given the descriptor.
-  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, CreateMemoryFile("guest-memory", total));
-  std::unique_ptr<GuestMemory> memory(new GuestMemory(std::move(fd), true));
-  RINGSIDE_RETURN_IF_ERROR(memory->Map(ranges, nodes));
+  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd,
+                            CreateMemoryFile("guest-memory", total, MemoryFileUse::kMayBeFrozen));
+  std::unique_ptr<GuestMemory> memory(new GuestMemory(true, nodes));
+  memory->fd_ = std::move(fd);
+  RINGSIDE_RETURN_IF_ERROR(memory->Map(memory->fd_, ranges));
   return memory;
 }
 
-absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::CopyOnWrite(UniqueFd file,
+absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::CopyOnWrite(const UniqueFd& file,
                                                                       std::span<const Range> ranges,
                                                                       std::span<const int> nodes) {
-  std::unique_ptr<GuestMemory> memory(new GuestMemory(std::move(file), false));
-  RINGSIDE_RETURN_IF_ERROR(memory->Map(ranges, nodes));
+  std::unique_ptr<GuestMemory> memory(new GuestMemory(false, nodes));
+  RINGSIDE_RETURN_IF_ERROR(memory->Map(file, ranges));
   return memory;
 }
 
-absl::Status GuestMemory::Map(std::span<const Range> ranges, std::span<const int> nodes) {
-  const int flags = (is_shared_ ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE;
+absl::Status GuestMemory::Map(const UniqueFd& file, std::span<const Range> ranges) {
   uint64_t offset = 0;
   for (const Range& range : ranges) {
-    void* host = mmap(nullptr, range.size, PROT_READ | PROT_WRITE, flags, fd_.get(),
-                      static_cast<off_t>(offset));
-    if (host == MAP_FAILED) {
-      return ErrnoError(errno, absl::StrFormat("cannot map %d bytes of guest memory", range.size),
-                        "ask for less memory or raise 'ulimit -v'");
-    }
-    if (absl::Status bound = BindMemory(host, range.size, nodes); !bound.ok()) {
-      munmap(host, range.size);
-      return bound;
-    }
-    madvise(host, range.size, MADV_DONTDUMP);  // a core dump is about the machine, not the guest
+    RINGSIDE_ASSIGN_OR_RETURN(void* const host, Map(file.get(), offset, range.size, nullptr));
     regions_.push_back({.guest_address = range.guest_address,
                         .size = range.size,
                         .host = static_cast<std::byte*>(host),
-                        .fd = fd_.get(),
+                        .fd = file.get(),
                         .fd_offset = offset,
                         .index = static_cast<uint16_t>(regions_.size())});
     offset += range.size;
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<void*> GuestMemory::Map(int fd, uint64_t offset, uint64_t size, void* where) const {
+  const int flags =
+      (is_shared() ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE | (where == nullptr ? 0 : MAP_FIXED);
+  void* host = mmap(where, size, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset));
+  if (host == MAP_FAILED) {
+    return ErrnoError(errno, absl::StrFormat("cannot map %d bytes of guest memory", size),
+                      "ask for less memory or raise 'ulimit -v'");
+  }
+  if (absl::Status bound = BindMemory(host, size, nodes_); !bound.ok()) {
+    if (where == nullptr) munmap(host, size);
+    return bound;
+  }
+  madvise(host, size, MADV_DONTDUMP);  // a core dump is about the machine, not the guest
+  return host;
+}
+
+absl::Status GuestMemory::MapAgain(bool is_shared) {
+  is_shared_.store(is_shared, std::memory_order_relaxed);
+  for (const MemoryRegion& region : regions_) {
+    RINGSIDE_RETURN_IF_ERROR(Map(region.fd, region.fd_offset, region.size, region.host).status());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GuestMemory::Freeze() {
+  absl::Status status = MapAgain(false);
+  // No mapping that could write is left but of those who were given the descriptor: then EBUSY.
+  if (status.ok() && fcntl(fd_.get(), F_ADD_SEALS, F_SEAL_WRITE) != 0) {
+    status = ErrnoError(errno, "cannot seal the guest's memory",
+                        "whoever shares it, such as a vfio-user server, has to leave it");
+  }
+  if (!status.ok()) RINGSIDE_RETURN_IF_ERROR(MapAgain(true));
+  return status;
 }
 
 GuestMemory::~GuestMemory() {

@@ -6,6 +6,7 @@
 // Ownership: owns mappings and descriptor; must outlive all that uses its pointers.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -55,9 +56,9 @@ class GuestMemory {
                                                              std::span<const int> nodes = {});
   // The same, over a file that has the ranges one behind the other: what the guest does not change
   // is the file's page, shared with all who have mapped it, and what it changes is its own. The
-  // file stays as it is, and must, for as long as this lives. Nothing that shares or pins memory
-  // may be given it.
-  static absl::StatusOr<std::unique_ptr<GuestMemory>> CopyOnWrite(UniqueFd file,
+  // file outlives this, and its content stays as it is. Nothing that shares or pins memory may be
+  // given it.
+  static absl::StatusOr<std::unique_ptr<GuestMemory>> CopyOnWrite(const UniqueFd& file,
                                                                   std::span<const Range> ranges,
                                                                   std::span<const int> nodes = {});
   ~GuestMemory();
@@ -66,7 +67,11 @@ class GuestMemory {
 
   std::span<const MemoryRegion> regions() const { return regions_; }
   // Whether a change is seen through the regions' descriptor.
-  bool is_shared() const { return is_shared_; }
+  bool is_shared() const { return is_shared_.load(std::memory_order_relaxed); }
+  // Of shared memory that nobody reads or writes meanwhile: from then on what changes is this
+  // mapping's own, as if it had been made by CopyOnWrite, and what the descriptor shows stays,
+  // sealed. On an error all is as before.
+  absl::Status Freeze();
 
   // Whoever shows the guest something, and whoever looks at what the guest has written after it,
   // say so: the guest uses the same memory with devices on several threads, one after the other,
@@ -97,11 +102,16 @@ class GuestMemory {
   }
 
  private:
-  GuestMemory(UniqueFd fd, bool is_shared) : fd_(std::move(fd)), is_shared_(is_shared) {}
-  absl::Status Map(std::span<const Range> ranges, std::span<const int> nodes);
+  GuestMemory(bool is_shared, std::span<const int> nodes)
+      : is_shared_(is_shared), nodes_(nodes.begin(), nodes.end()) {}
+  absl::Status Map(const UniqueFd& file, std::span<const Range> ranges);
+  // At `where`, which it takes the place of, or anywhere.
+  absl::StatusOr<void*> Map(int fd, uint64_t offset, uint64_t size, void* where) const;
+  absl::Status MapAgain(bool is_shared);
 
-  const UniqueFd fd_;
-  const bool is_shared_;
+  UniqueFd fd_;                  // none: another's
+  std::atomic<bool> is_shared_;  // changes under nobody but who looks whether others may share it
+  const std::vector<int> nodes_;
   std::vector<MemoryRegion> regions_;
 };
 

@@ -108,7 +108,9 @@ absl::Status Disks::Swap(const std::string& id, const BlockBackend& backend,
   absl::StatusOr<std::unique_ptr<BlockDevice>> next = OpenNext(*disk, backend, around.memory);
   if (!next.ok()) return NotSwapped(id, next.status());
   const std::string path = description.name;
-  const auto exchange = [&](QueuedDevice& device, VirtioPci& pci) {
+  const auto exchange = [&](QueuedDevice& device, VirtioPci& pci) -> absl::Status {
+    // The memory may have been frozen since `next` was opened.
+    RINGSIDE_RETURN_IF_ERROR(CheckTakes(description, around.memory));
     return Exchange(*disk, *next, description, device, pci, deadline);
   };
   absl::Status status = around.queues.Change(id, patience, exchange);

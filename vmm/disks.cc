@@ -100,11 +100,27 @@ absl::Status Disks::MapMemory(const GuestMemory& memory) {
 
 absl::Status Disks::MapMemory(const BackendDescription& backend, BlockDevice& device,
                               const GuestMemory& memory) {
-  if (memory.is_shared() || backend.takes_any_memory) return device.MapMemory(memory.regions());
+  RINGSIDE_RETURN_IF_ERROR(CheckTakes(backend, memory));
+  return device.MapMemory(memory.regions());
+}
+
+absl::Status Disks::CheckTakes(const BackendDescription& backend, const GuestMemory& memory) {
+  if (memory.is_shared() || backend.takes_any_memory) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("'%s' reaches memory by DMA, which cannot be mapped from a snapshot: give "
                       "restore-memory=copied",
                       backend.name));
+}
+
+absl::Status Disks::CheckTakeAnyMemory() const {
+  for (const Disk& disk : disks_) {
+    const MutexLock lock(disk.mutex);
+    if (disk.backend.takes_any_memory) continue;
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s: '%s' reaches memory by DMA, which others cannot share: save the machine instead",
+        disk.id, disk.backend.name));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Disks::Plug(const DeviceContext& context, EventQueue& events, Pauser& pauser,

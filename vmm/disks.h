@@ -46,6 +46,8 @@ class Disks {
   absl::Status CheckWaiters(const IoThreads& io_threads) const;
   // Lets them reach guest memory. Once, before Plug.
   absl::Status MapMemory(const GuestMemory& memory);
+  // FailedPrecondition: one reaches memory by DMA, and so needs it shared.
+  absl::Status CheckTakeAnyMemory() const;
   // Gives the guest a device for each, in order, with the queues where the configuration wants
   // them. The I/O threads run; in the place of one that has been removed comes another.
   absl::Status Plug(const DeviceContext& context, EventQueue& events, Pauser& pauser,
@@ -105,6 +107,7 @@ class Disks {
   absl::StatusOr<Disk*> Find(const std::string& id);
   static absl::Status MapMemory(const BackendDescription& backend, BlockDevice& device,
                                 const GuestMemory& memory);
+  static absl::Status CheckTakes(const BackendDescription& backend, const GuestMemory& memory);
   absl::Status CheckContent(const HostState::Content& saved) const;
   absl::StatusOr<ThrottleGroup*> FindGroup(const std::string& id);
   absl::StatusOr<std::unique_ptr<BlockDevice>> OpenNext(const Disk& disk,

@@ -62,6 +62,11 @@ absl::Status Machine::Save(const std::string& directory,
   return internals_->Save(directory, progress ? progress : [](uint64_t, uint64_t) {});
 }
 
+absl::StatusOr<std::shared_ptr<const MachineTemplate>> Machine::MakeTemplate(
+    absl::Duration patience) {
+  return internals_->MakeTemplate(patience);
+}
+
 absl::Status Machine::MoveQueue(const std::string& device, uint16_t queue,
                                 const std::string& io_thread, absl::Duration patience) {
   return internals_->queues_->Move(device, queue, io_thread, patience);

@@ -106,6 +106,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // Of a paused machine: writes all of it into a directory, which is made if it is not there. As
   // SaveDevices; whoever resumes it waits for this.
   absl::Status Save(const std::string& directory, const MemoryProgress& progress);
+  // As Machine::MakeTemplate.
+  absl::StatusOr<std::shared_ptr<const MachineTemplate>> MakeTemplate(absl::Duration patience);
 
  private:
   friend class Machine;
@@ -125,8 +127,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   static absl::StatusOr<std::unique_ptr<Internals>> Restore(const MachineConfig& config,
                                                             const MachineHooks& hooks,
                                                             Signals signals);
-  // `snapshot`: what its memory comes from; null: it is new.
-  absl::Status Build(const Snapshot* snapshot);
+  absl::Status Build();
   // A saved vCPU brings its own: null.
   using CpuidOf = std::function<std::vector<kvm_cpuid_entry2>(uint32_t id)>;
   absl::Status AddVcpus(const CpuidOf& cpuid_of);
@@ -136,6 +137,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status SaveState(SavedMachine& state);
   absl::Status SettleInterrupts();
   absl::StatusOr<VcpuStateShape> ShapeOf(const SavedMachine& state) const;
+  absl::Status FreezeMemory(Snapshot& snapshot);
+  // Where it comes from a file, which may become shorter.
   absl::Status WatchMemory();
   // Into one that is built and has not started: instead of LoadGuest.
   absl::Status Load(const SavedMachine& state);

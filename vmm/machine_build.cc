@@ -83,30 +83,35 @@ bool IsCopied(const MachineConfig& config) {
   });
 }
 
-// `saved`: what it is a copy of; null: it is new.
-absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& config,
-                                                          const Snapshot* saved) {
+absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& config) {
   const uint64_t bytes = config.memory;
   std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
   if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
-  if (saved == nullptr) return GuestMemory::Create(ranges, config.memory_nodes);
+  if (config.from == nullptr) return GuestMemory::Create(ranges, config.memory_nodes);
+  const Snapshot* const saved = &config.from->parts().snapshot;
   if (IsCopied(config)) {
+    if (saved->path.empty()) {
+      return absl::FailedPreconditionError(
+          "memory is copied from the directory of a snapshot alone, and restore-memory=copied or a "
+          "disk that reaches memory by DMA want that: save the machine instead");
+    }
     RINGSIDE_ASSIGN_OR_RETURN(auto memory, GuestMemory::Create(ranges, config.memory_nodes));
-    RINGSIDE_RETURN_IF_ERROR(CopyMemoryImage(saved->state.memory, saved->memory,
-                                             MemoryPath(config.restore), memory->regions()));
+    RINGSIDE_RETURN_IF_ERROR(
+        CopyMemoryImage(saved->state.memory, saved->memory, saved->path, memory->regions()));
     return memory;
   }
-  UniqueFd copy(fcntl(saved->memory.get(), F_DUPFD_CLOEXEC, 0));
-  if (!copy.valid()) return ErrnoError(errno, "cannot duplicate the memory's descriptor");
-  return GuestMemory::CopyOnWrite(std::move(copy), ranges, config.memory_nodes);
+  return GuestMemory::CopyOnWrite(saved->memory, ranges, config.memory_nodes);
 }
 
-// With what the snapshot decides.
-MachineConfig AsSaved(const MachineConfig& config, const SavedMachine& state) {
+// With what the template decides, and with the template, which so lives as long as the machine.
+MachineConfig AsSaved(const MachineConfig& config, std::shared_ptr<const MachineTemplate> from) {
+  const SavedMachine& state = from->parts().snapshot.state;
   MachineConfig saved = config;
   saved.cpus = static_cast<uint32_t>(state.vcpus.size());
   saved.memory = state.memory.size;
   saved.pit = state.vm.pit.has_value() ? Pit::kOn : Pit::kOff;
+  saved.from = std::move(from);
+  saved.restore.clear();
   return saved;
 }
 
@@ -120,8 +125,8 @@ absl::StatusOr<std::unique_ptr<Machine>> Machine::Internals::Create(const Machin
   RINGSIDE_ASSIGN_OR_RETURN(EventFd power_interrupt, EventFd::Create());
   Signals signals = {std::move(end_event), std::move(serial_interrupt), std::move(power_interrupt)};
   RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Internals> machine,
-                            config.restore.empty() ? Boot(config, hooks, std::move(signals))
-                                                   : Restore(config, hooks, std::move(signals)));
+                            config.kernel.empty() ? Restore(config, hooks, std::move(signals))
+                                                  : Boot(config, hooks, std::move(signals)));
   machine->events_->Begin();
   return std::unique_ptr<Machine>(new Machine(std::move(machine)));
 }
@@ -135,17 +140,21 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Boot(
     RINGSIDE_ASSIGN_OR_RETURN(initrd, BootFile::Open("initrd", config.initrd));
   }
   std::unique_ptr<Internals> machine(new Internals(config, hooks, std::move(signals)));
-  RINGSIDE_RETURN_IF_ERROR(machine->Build(nullptr));
+  RINGSIDE_RETURN_IF_ERROR(machine->Build());
   RINGSIDE_RETURN_IF_ERROR(machine->LoadGuest(kernel, initrd.has_value() ? &*initrd : nullptr));
   return machine;
 }
 
 absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
     const MachineConfig& config, const MachineHooks& hooks, Signals signals) {
-  RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenSnapshot(config.restore));
-  const MachineConfig as_saved = AsSaved(config, snapshot.state);
+  std::shared_ptr<const MachineTemplate> from = config.from;
+  if (from == nullptr) {
+    RINGSIDE_ASSIGN_OR_RETURN(from, MachineTemplate::Load(config.restore));
+  }
+  const MachineTemplate::Parts& parts = from->parts();
+  const MachineConfig as_saved = AsSaved(config, std::move(from));
   if (const absl::Status status = CheckOptions(as_saved); !status.ok()) {
-    return Of(absl::StrFormat("the snapshot in '%s'", config.restore), status);
+    return Of(parts.name, status);
   }
   if (!config.assigned.empty()) {
     return absl::FailedPreconditionError(
@@ -153,9 +162,9 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
         "have it: give the machine none");
   }
   std::unique_ptr<Internals> machine(new Internals(as_saved, hooks, std::move(signals)));
-  RINGSIDE_RETURN_IF_ERROR(machine->Build(&snapshot));
-  if (!machine->memory_->is_shared()) RINGSIDE_RETURN_IF_ERROR(machine->WatchMemory());
-  RINGSIDE_RETURN_IF_ERROR(machine->Load(snapshot.state));
+  RINGSIDE_RETURN_IF_ERROR(machine->Build());
+  RINGSIDE_RETURN_IF_ERROR(machine->WatchMemory());
+  RINGSIDE_RETURN_IF_ERROR(machine->Load(parts.snapshot.state));
   return machine;
 }
 
@@ -174,7 +183,7 @@ Machine::Internals::Internals(const MachineConfig& config, const MachineHooks& h
       }),
       assigned_(log_) {}
 
-absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
+absl::Status Machine::Internals::Build() {
   RINGSIDE_RETURN_IF_ERROR(CheckAffinity(config_));
   RINGSIDE_RETURN_IF_ERROR(AssignedDevices::Check(config_.assigned, config_.disks));
   RINGSIDE_RETURN_IF_ERROR(assigned_.Open(config_.assigned, hooks_.open_assigned));
@@ -204,7 +213,7 @@ absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
   if (!config_.memory_nodes.empty()) {  // reading them takes 60 us
     RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_, snapshot));
+  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_));
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
   if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));
@@ -214,7 +223,7 @@ absl::Status Machine::Internals::Build(const Snapshot* snapshot) {
   has_pit_ = NeedsPit(config_.pit, tsc_deadline);
   if (has_pit_) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
-  if (snapshot != nullptr) return AddVcpus(nullptr);
+  if (config_.from != nullptr) return AddVcpus(nullptr);
   RINGSIDE_ASSIGN_OR_RETURN(std::vector<kvm_cpuid_entry2> supported, kvm.SupportedCpuid());
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid,
                             LimitCpuid(std::move(supported), config_.cpu_baseline));

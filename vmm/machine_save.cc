@@ -11,6 +11,8 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "base/memory_file.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "boot/generation.h"
 #include "kvm/memory_layout.h"
@@ -78,6 +80,45 @@ absl::Status Machine::Internals::Save(const std::string& directory,
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::shared_ptr<const MachineTemplate>> Machine::Internals::MakeTemplate(
+    absl::Duration patience) {
+  const Deadline deadline = DeadlineIn(patience);
+  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
+  const absl::Cleanup release = [this] { pauser_->Release(); };
+  // No disk is exchanged for one that needs shared memory.
+  RINGSIDE_RETURN_IF_ERROR(queues_->HoldMoves(deadline));
+  const absl::Cleanup let_move = [this] { queues_->LetMove(); };
+  const FaultsAllowed faults;
+  auto parts = std::make_unique<MachineTemplate::Parts>();
+  parts->name = "the template";
+  RINGSIDE_RETURN_IF_ERROR(SaveState(parts->snapshot.state));
+  RINGSIDE_RETURN_IF_ERROR(FreezeMemory(parts->snapshot));
+  RINGSIDE_RETURN_IF_ERROR(MemoryLoss());
+  return std::make_shared<const MachineTemplate>(std::move(parts));
+}
+
+// What is shared becomes the template's as it stands. A copy's own pages are in no file.
+absl::Status Machine::Internals::FreezeMemory(Snapshot& snapshot) {
+  const std::span<const MemoryRegion> regions = memory_->regions();
+  if (memory_->is_shared()) {
+    RINGSIDE_RETURN_IF_ERROR(disks_->CheckTakeAnyMemory());
+    RINGSIDE_RETURN_IF_ERROR(memory_->Freeze());
+    snapshot.memory = UniqueFd(fcntl(regions.front().fd, F_DUPFD_CLOEXEC, 0));
+    if (!snapshot.memory.valid()) return ErrnoError(errno, "cannot duplicate a descriptor");
+    snapshot.state.memory.size = config_.memory;
+    snapshot.state.memory.regions = static_cast<uint32_t>(regions.size());
+    return absl::OkStatus();
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(
+      snapshot.memory,
+      CreateMemoryFile("guest-template", config_.memory + kPageSize, MemoryFileUse::kMayBeFrozen));
+  RINGSIDE_ASSIGN_OR_RETURN(snapshot.state.memory,
+                            WriteMemoryImage(regions, false, snapshot.memory, "guest-template",
+                                             [](uint64_t, uint64_t) {}));
+  if (fcntl(snapshot.memory.get(), F_ADD_SEALS, F_SEAL_WRITE) == 0) return absl::OkStatus();
+  return ErrnoError(errno, "cannot seal the template's memory");
+}
+
 absl::Status Machine::Internals::SaveState(SavedMachine& state) {
   state.saved_at_ns = absl::ToUnixNanos(absl::Now());
   RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
@@ -114,10 +155,11 @@ absl::StatusOr<VcpuStateShape> Machine::Internals::ShapeOf(const SavedMachine& s
 }
 
 absl::Status Machine::Internals::WatchMemory() {
-  RINGSIDE_ASSIGN_OR_RETURN(
-      memory_watch_,
-      MemoryWatch::Create(*memory_, MemoryPath(config_.restore), *io_thread_,
-                          [this] { End({EndKind::kFailure, "its memory is lost"}); }));
+  const std::string& path = config_.from->parts().snapshot.path;
+  if (memory_->is_shared() || path.empty()) return absl::OkStatus();
+  RINGSIDE_ASSIGN_OR_RETURN(memory_watch_, MemoryWatch::Create(*memory_, path, *io_thread_, [this] {
+                              End({EndKind::kFailure, "its memory is lost"});
+                            }));
   return absl::OkStatus();
 }
 

@@ -139,6 +139,7 @@ absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory) {
   snapshot.state = *std::move(state);
   RINGSIDE_ASSIGN_OR_RETURN(snapshot.memory, OpenFile(memory_path, size));
   RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(snapshot.state.memory, snapshot.memory, memory_path));
+  snapshot.path = memory_path;
   return snapshot;
 }
 

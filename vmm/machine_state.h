@@ -13,6 +13,7 @@
 #include "base/fd.h"
 #include "kvm/vcpu_state.h"
 #include "kvm/vm_state.h"
+#include "ringside/machine_template.h"
 #include "snapshot/memory_image.h"
 #include "vmm/guest_devices.h"
 #include "vmm/host_state.h"
@@ -41,9 +42,15 @@ absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes);
 
 struct Snapshot {
   SavedMachine state;
-  UniqueFd memory;  // opened to be read
+  UniqueFd memory;   // opened to be read
+  std::string path;  // of the memory's file; empty: it is in no file system
 };
 // Of a directory. Errors name the file. The memory is this state's; its content is not looked at.
 absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory);
+
+struct MachineTemplate::Parts {
+  Snapshot snapshot;
+  std::string name;  // "the snapshot in 'snap'"
+};
 
 }  // namespace ringside

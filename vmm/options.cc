@@ -158,11 +158,16 @@ absl::Status CheckOptions(const MachineConfig& config) {
     return BadInput("there are a kernel, '%s', and a snapshot to restore, '%s': give one of them",
                     config.kernel, config.restore);
   }
-  if (config.cpu_baseline != CpuBaseline::kHost && !config.restore.empty()) {
+  if (config.from != nullptr && !(config.kernel.empty() && config.restore.empty())) {
+    return BadInput("there are a template and '%s': give one of them",
+                    config.kernel.empty() ? config.restore : config.kernel);
+  }
+  if (config.cpu_baseline != CpuBaseline::kHost && config.kernel.empty()) {
     return BadInput(
-        "cpu-baseline %s is for a machine that boots, and '%s' goes on with the "
-        "processor it was saved with: leave one of them out",
-        CpuBaselineName(config.cpu_baseline), config.restore);
+        "cpu-baseline %s is for a machine that boots, and %s goes on with the processor it was "
+        "saved with: leave one of them out",
+        CpuBaselineName(config.cpu_baseline),
+        config.restore.empty() ? "a template" : absl::StrFormat("'%s'", config.restore));
   }
   for (size_t i = 0; i < config.disks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckDisk(Item("disks", i), config.disks[i]));

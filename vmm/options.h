@@ -49,9 +49,9 @@ absl::Status ReadOptions(const Json& json, MachineOptions& options);
 // InvalidArgument: text that is not UTF-8 has no place in JSON.
 absl::StatusOr<Json> PrintOptions(const MachineOptions& options);
 
-// Whether it says what to run: a kernel, or a snapshot.
+// Whether it says what to run: a kernel, a snapshot, or a template.
 inline bool HasBeginning(const MachineConfig& config) {
-  return !config.kernel.empty() || !config.restore.empty();
+  return !config.kernel.empty() || !config.restore.empty() || config.from != nullptr;
 }
 
 // All ranges of all options, and that no two devices have the same id.

@@ -409,6 +409,8 @@ enum class RestoreMemory {
   kCopied,  // in its own, into which all of the file is read, and verified, first
 };
 
+class MachineTemplate;
+
 struct MachineConfig {
   // The directory of a snapshot (Machine::Save): the machine goes on from there, and boots nothing.
   // It has the snapshot's vCPUs and memory; all else is as this configuration says, and has to be
@@ -416,6 +418,8 @@ struct MachineConfig {
   // stay as they are for as long as the machine lives, unless its memory is copied. Empty: it
   // boots.
   std::string restore = {};
+  // The same, from a template (ringside/machine_template.h) instead of a directory.
+  std::shared_ptr<const MachineTemplate> from = {};
   RestoreMemory restore_memory = RestoreMemory::kAuto;
   RestoreClock restore_clock = RestoreClock::kStood;
   std::string kernel = {};  // path of a bzImage or an ELF file

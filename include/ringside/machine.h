@@ -37,6 +37,7 @@
 #include "ringside/explanation.h"
 #include "ringside/export.h"
 #include "ringside/machine_end.h"
+#include "ringside/machine_template.h"
 #include "ringside/statistics.h"
 
 namespace ringside {
@@ -102,6 +103,13 @@ class RINGSIDE_EXPORT Machine {
   // directory cannot be used. On an error there is no snapshot.
   absl::Status Save(const std::string& directory,
                     const std::function<void(uint64_t done, uint64_t of)>& progress = {});
+  // Has others go on from where a paused machine is (MachineConfig::from), at once, and writes
+  // nothing. The machine shares its memory with them from then on, as they do with each other; so
+  // nothing that reaches it by DMA may be attached. One that itself goes on from another has its
+  // memory copied. Errors and Resume as with Save; DeadlineExceeded: a queue is still being moved, or
+  // a disk exchanged.
+  absl::StatusOr<std::shared_ptr<const MachineTemplate>> MakeTemplate(
+      absl::Duration patience = absl::InfiniteDuration());
 
   // Has another I/O thread serve a queue of a device by its id ("disk0", DiskConfig::id, "rng",
   // DeviceConfig::id), in the middle of I/O, too; nothing is lost or done twice. Waits until the

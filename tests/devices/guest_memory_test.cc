@@ -183,5 +183,33 @@ TEST(GuestMemory, MoreThanThereIsIsAnErrorThatSaysWhatToDo) {
       << memory.status();
 }
 
+TEST_F(GuestMemoryTest, WhatIsFrozenStaysForOthersAndChangesForItself) {
+  std::byte* const host = memory_->At(kNext.guest_address, 1);
+  *host = std::byte{1};
+  ASSERT_EQ(memory_->Freeze(), absl::OkStatus());
+  EXPECT_FALSE(memory_->is_shared());
+  EXPECT_EQ(memory_->At(kNext.guest_address, 1), host);
+  EXPECT_EQ(*host, std::byte{1});
+  *host = std::byte{2};
+  const int fd = memory_->regions().front().fd;
+  std::byte now{0};
+  ASSERT_EQ(pread(fd, &now, 1, kNext.guest_address), 1);
+  EXPECT_EQ(now, std::byte{1});
+  EXPECT_EQ(pwrite(fd, &now, 1, 0), -1);
+  EXPECT_EQ(mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), MAP_FAILED);
+}
+
+TEST_F(GuestMemoryTest, WhatAnotherMayWriteIsNotFrozen) {
+  const int fd = memory_->regions().front().fd;
+  void* const other = mmap(nullptr, kPage, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  ASSERT_NE(other, MAP_FAILED);
+  EXPECT_EQ(memory_->Freeze().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(memory_->is_shared());
+  *memory_->At(0, 1) = std::byte{3};
+  EXPECT_EQ(*static_cast<std::byte*>(other), std::byte{3});
+  munmap(other, kPage);
+  EXPECT_EQ(memory_->Freeze(), absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace ringside

@@ -305,6 +305,7 @@ TEST_F(NvmeUserMachineTest, ASavedMachineGoesOnWithItsDisk) {
   Begin(config);
   ASSERT_TRUE(GoesOn(kPrepared)) << console_.Output();
   ASSERT_TRUE(machine_->Pause().ok());
+  EXPECT_THAT(machine_->MakeTemplate().status().message(), HasSubstr("save the machine instead"));
   config.restore = directory.path() / "saved";
   ASSERT_EQ(machine_->Save(config.restore), absl::OkStatus());
   machine_.reset();

@@ -223,5 +223,5 @@ def find_contestants(options):
     missing = {"QEMU, Cloud Hypervisor, crosvm": _NOT_TRIED}
     inside = need(options.program, "--program")
     found = [Inside("bare", "ceiling", "bare", inside), Inside("Ringside library", "Ringside", "library", inside),
-             Command(need(options.ringside, "--ringside"))]
+             Inside("Ringside fork", "Ringside", "fork", inside), Command(need(options.ringside, "--ringside"))]
     return found + find_peers(PEERS, options, missing), missing

@@ -8,7 +8,8 @@ Milliseconds from before a program's start, or before the snapshot is opened whe
 process, to the first byte of the guest: medians of the rounds. spread: half of what lies between the
 quarters. beyond bare: the median of what a round's run took longer than the bare one of that round.
 ratio: p50 to the command's. bare: the least that KVM takes, in a program that has no machine; it reads the
-snapshot and loads its state by the library's own code. Ringside library: in the same process as that."""
+snapshot and loads its state by the library's own code. Ringside library: in the same process as that. Ringside
+fork: there, too, of a template that has been read before."""
 _SAVES = (("from Pause to paused", "pause_ns"), ("it stands still, from there to Resume", "paused_ns"),
           ("of that, the state and the memory's first piece", "state_ns"),
           ("the copy of the other memory", "copy_ns"), ("until all is on the disk", "disk_ns"))

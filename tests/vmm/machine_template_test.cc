@@ -1,0 +1,134 @@
+// Machines that go on from one that is at rest in this process, while their guests check every byte
+// of their own disks.
+#include <filesystem>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <random>
+
+#include "ringside/machine_template.h"
+#include "tests/support/races.h"
+#include "tests/support/status_matchers.h"
+#include "tests/support/vmm/saving_machine.h"
+
+namespace ringside {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::CheckedLoad;
+using ::testing::HasSubstr;
+
+class MachineTemplateTest : public testing::SavingMachine {
+ protected:
+  static constexpr size_t kForks = 2;
+
+  // A machine that goes on from the template, with a disk that is a copy of the machine's.
+  struct Fork {
+    TestConsole console;
+    std::unique_ptr<Machine> machine;
+  };
+  std::unique_ptr<Fork> ForkOf(std::shared_ptr<const MachineTemplate> from, MachineConfig config,
+                               const std::string& disk) {
+    const std::string copy = Place(++copies_);
+    fs::copy_file(disk, copy);
+    auto fork = std::make_unique<Fork>();
+    config.kernel.clear();
+    config.from = std::move(from);
+    config.console = fork->console.config();
+    config.disks[0].backend = FileConfig{.path = copy};
+    fork->machine = Make(config);
+    return fork;
+  }
+  static void ExpectEndsWell(Fork& fork) {
+    const MachineEnd& end = fork.machine->Wait();
+    EXPECT_EQ(end.kind, EndKind::kPowerOff) << end.detail;
+    EXPECT_THAT(fork.console.Output(), HasSubstr("\"errors\":0,\"mismatches\":0"));
+  }
+  std::string DiskOf(int copy) const { return copy == 0 ? image_.path() : Place(copy); }
+
+  int copies_ = 0;
+};
+
+class ForkedUnderLoad : public MachineTemplateTest,
+                        public ::testing::WithParamInterface<CheckedLoad> {};
+
+// And of the last a fork is forked, of memory that it has from its own template.
+TEST_P(ForkedUnderLoad, AllGoOnFromTheSameMoment) {
+  const MachineConfig config = ConfigOf(GetParam(), "100ms");
+  const auto machine = Begin(config);
+  testing::Delay(100'000);
+  ASSERT_TRUE(machine->Pause().ok());
+  const auto made = machine->MakeTemplate();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ((*made)->cpus(), config.cpus);
+  EXPECT_EQ((*made)->memory(), config.memory);
+  std::vector<std::unique_ptr<Fork>> forks;
+  for (size_t i = 0; i < kForks; ++i) forks.push_back(ForkOf(*made, config, DiskOf(0)));
+  machine->Resume();
+  for (const auto& fork : forks) ASSERT_TRUE(fork->machine->Start().ok());
+  Machine& last = *forks.back()->machine;
+  if (last.Pause().ok()) {
+    const auto made_of_last = last.MakeTemplate();
+    ASSERT_TRUE(made_of_last.ok()) << made_of_last.status();
+    forks.push_back(ForkOf(*made_of_last, config, DiskOf(copies_)));
+    last.Resume();
+    ASSERT_TRUE(forks.back()->machine->Start().ok());
+  }
+  EndWell(*machine);
+  for (const auto& fork : forks) ExpectEndsWell(*fork);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ForkedUnderLoad,
+                         ::testing::Values(CheckedLoad{Engine::kIoUring, "poll", 1},
+                                           CheckedLoad{Engine::kIoUring, "irq", 2},
+                                           CheckedLoad{Engine::kThreads, "irq", 1}),
+                         [](const auto& info) { return NameOf(info.param); });
+
+TEST_F(MachineTemplateTest, OfADirectoryIsReadOnce) {
+  const MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
+  SaveAndEnd(Begin(config), Place(++copies_));
+  const std::string directory = Place(copies_);
+  const auto loaded = MachineTemplate::Load(directory);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  fs::remove_all(directory);
+  std::vector<std::unique_ptr<Fork>> forks;
+  for (size_t i = 0; i < kForks; ++i) {
+    forks.push_back(ForkOf(*loaded, config, DiskOf(0)));
+    ASSERT_TRUE(forks.back()->machine->Start().ok());
+  }
+  for (const auto& fork : forks) ExpectEndsWell(*fork);
+}
+
+TEST_F(MachineTemplateTest, OutlivesTheMachineItIsOf) {
+  const MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
+  auto machine = Begin(config);
+  EXPECT_EQ(machine->MakeTemplate().status().code(), absl::StatusCode::kFailedPrecondition)
+      << "it is not paused";
+  ASSERT_TRUE(machine->Pause().ok());
+  auto made = machine->MakeTemplate();
+  ASSERT_TRUE(made.ok()) << made.status();
+  machine.reset();
+  const auto fork = ForkOf(*std::move(made), config, DiskOf(0));
+  ASSERT_TRUE(fork->machine->Start().ok());
+  ExpectEndsWell(*fork);
+}
+
+TEST_F(MachineTemplateTest, IsRefusedWhereItCannotBe) {
+  MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
+  const auto machine = Begin(config);
+  ASSERT_TRUE(machine->Pause().ok());
+  config.from = *machine->MakeTemplate();
+  config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+  EXPECT_THAT(Machine::Create(config).status(), IsBadInput("a template and", "give one of them"));
+  config.kernel.clear();
+  config.restore = Place(1);
+  EXPECT_THAT(Machine::Create(config).status(), IsBadInput("a template and", "give one of them"));
+  config.restore.clear();
+  config.cpu_baseline = CpuBaseline::kX86_64V2;
+  EXPECT_THAT(Machine::Create(config).status(), IsBadInput("a template goes on", "leave one"));
+  config.cpu_baseline = CpuBaseline::kHost;
+  config.restore_memory = RestoreMemory::kCopied;
+  EXPECT_THAT(Machine::Create(config).status().message(), HasSubstr("save the machine instead"));
+}
+
+}  // namespace
+}  // namespace ringside

@@ -110,7 +110,7 @@ class GuestMemory {
   absl::Status MapAgain(bool is_shared);
 
   UniqueFd fd_;                  // none: another's
-  std::atomic<bool> is_shared_;  // changes under nobody but who looks whether others may share it
+  std::atomic<bool> is_shared_;  // atomic: Freeze does not wait for those who ask
   const std::vector<int> nodes_;
   std::vector<MemoryRegion> regions_;
 };

@@ -170,6 +170,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::optional<MachineEnd> end_ ABSL_GUARDED_BY(mutex_);
   Event ended_;
 
+  // What its memory is a copy of; null: it has its own.
+  std::shared_ptr<const MachineTemplate> from_;
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
   std::optional<KvmVm> vm_;
   bool has_pit_ = false;

@@ -83,35 +83,34 @@ bool IsCopied(const MachineConfig& config) {
   });
 }
 
-absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& config) {
+// `from`: what it is a copy of; null: it is new.
+absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& config,
+                                                          const MachineTemplate* from) {
   const uint64_t bytes = config.memory;
   std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
   if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
-  if (config.from == nullptr) return GuestMemory::Create(ranges, config.memory_nodes);
-  const Snapshot* const saved = &config.from->parts().snapshot;
+  if (from == nullptr) return GuestMemory::Create(ranges, config.memory_nodes);
+  const Snapshot& saved = from->parts().snapshot;
   if (IsCopied(config)) {
-    if (saved->path.empty()) {
+    if (saved.path.empty()) {
       return absl::FailedPreconditionError(
           "memory is copied from the directory of a snapshot alone, and restore-memory=copied or a "
           "disk that reaches memory by DMA want that: save the machine instead");
     }
     RINGSIDE_ASSIGN_OR_RETURN(auto memory, GuestMemory::Create(ranges, config.memory_nodes));
     RINGSIDE_RETURN_IF_ERROR(
-        CopyMemoryImage(saved->state.memory, saved->memory, saved->path, memory->regions()));
+        CopyMemoryImage(saved.state.memory, saved.memory, saved.path, memory->regions()));
     return memory;
   }
-  return GuestMemory::CopyOnWrite(saved->memory, ranges, config.memory_nodes);
+  return GuestMemory::CopyOnWrite(saved.memory, ranges, config.memory_nodes);
 }
 
-// With what the template decides, and with the template, which so lives as long as the machine.
-MachineConfig AsSaved(const MachineConfig& config, std::shared_ptr<const MachineTemplate> from) {
-  const SavedMachine& state = from->parts().snapshot.state;
+// With what the template decides.
+MachineConfig AsSaved(const MachineConfig& config, const SavedMachine& state) {
   MachineConfig saved = config;
   saved.cpus = static_cast<uint32_t>(state.vcpus.size());
   saved.memory = state.memory.size;
   saved.pit = state.vm.pit.has_value() ? Pit::kOn : Pit::kOff;
-  saved.from = std::move(from);
-  saved.restore.clear();
   return saved;
 }
 
@@ -152,7 +151,7 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
     RINGSIDE_ASSIGN_OR_RETURN(from, MachineTemplate::Load(config.restore));
   }
   const MachineTemplate::Parts& parts = from->parts();
-  const MachineConfig as_saved = AsSaved(config, std::move(from));
+  const MachineConfig as_saved = AsSaved(config, parts.snapshot.state);
   if (const absl::Status status = CheckOptions(as_saved); !status.ok()) {
     return Of(parts.name, status);
   }
@@ -162,9 +161,11 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
         "have it: give the machine none");
   }
   std::unique_ptr<Internals> machine(new Internals(as_saved, hooks, std::move(signals)));
+  machine->from_ = from;
   RINGSIDE_RETURN_IF_ERROR(machine->Build());
   RINGSIDE_RETURN_IF_ERROR(machine->WatchMemory());
   RINGSIDE_RETURN_IF_ERROR(machine->Load(parts.snapshot.state));
+  if (machine->memory_->is_shared()) machine->from_ = nullptr;  // its file is not needed any more
   return machine;
 }
 
@@ -213,7 +214,7 @@ absl::Status Machine::Internals::Build() {
   if (!config_.memory_nodes.empty()) {  // reading them takes 60 us
     RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
   }
-  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_));
+  RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_, from_.get()));
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
   if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));
@@ -223,7 +224,7 @@ absl::Status Machine::Internals::Build() {
   has_pit_ = NeedsPit(config_.pit, tsc_deadline);
   if (has_pit_) RINGSIDE_RETURN_IF_ERROR(vm_->CreatePit());
   RINGSIDE_RETURN_IF_ERROR(AddDevices());
-  if (config_.from != nullptr) return AddVcpus(nullptr);
+  if (from_ != nullptr) return AddVcpus(nullptr);
   RINGSIDE_ASSIGN_OR_RETURN(std::vector<kvm_cpuid_entry2> supported, kvm.SupportedCpuid());
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid,
                             LimitCpuid(std::move(supported), config_.cpu_baseline));

@@ -45,7 +45,7 @@ absl::Status Machine::Internals::AddDevices() {
 }
 
 void Machine::Internals::WatchAgent(const VsockConfig& vsock) {
-  AgentWatch::Config watch = {.path = vsock.path, .renews = config_.from != nullptr, .log = log_};
+  AgentWatch::Config watch = {.path = vsock.path, .renews = from_ != nullptr, .log = log_};
   if (vsock.watch_agent && config_.events != nullptr) {
     watch.told = [this](bool up) {
       events_->Put(up ? EventKind::kAgentUp : EventKind::kAgentLost);

@@ -155,7 +155,7 @@ absl::StatusOr<VcpuStateShape> Machine::Internals::ShapeOf(const SavedMachine& s
 }
 
 absl::Status Machine::Internals::WatchMemory() {
-  const std::string& path = config_.from->parts().snapshot.path;
+  const std::string& path = from_->parts().snapshot.path;
   if (memory_->is_shared() || path.empty()) return absl::OkStatus();
   RINGSIDE_ASSIGN_OR_RETURN(memory_watch_, MemoryWatch::Create(*memory_, path, *io_thread_, [this] {
                               End({EndKind::kFailure, "its memory is lost"});

@@ -15,7 +15,7 @@ SKIPPED = 77
 PATIENCE_S = 100
 COMMAND = [sys.executable, "-m", "comparekit", "restore", "--accept-noise", "--rounds", "2", "--memory", "64M",
            "--saves", "1", "--skip", "Firecracker"]
-NAMES = [restore.BARE, restore.LIBRARY, restore.COMMAND]
+NAMES = [restore.BARE, restore.LIBRARY, restore.FORK, restore.COMMAND]
 
 
 def compare(directory):

@@ -26,6 +26,7 @@ CACHES = {"warm": "the snapshot is in the page cache",
           "cold": "of the snapshot nothing is in the page cache when a run begins"}
 BARE = "bare"
 LIBRARY = "Ringside library"
+FORK = "Ringside fork"
 COMMAND = "Ringside command"
 
 SAVED_MIB, WRITTEN_MIB = 128, 64  # of the machine that is saved

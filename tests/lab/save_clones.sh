@@ -29,7 +29,6 @@ pid_1=$pid
 
 # The first that is asked of each. Debian's cloud kernel 6.1 has no driver that would renew them: there the
 # agent has done so.
-random() { random=$(agent cat /proc/sys/kernel/random/uuid) && [ -n "$random" ]; }
 for number in 0 1; do
     as $number
     patience=5 within 60 random || fail "machine $number: the agent does not answer"

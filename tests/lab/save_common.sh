@@ -93,6 +93,9 @@ moves() {
     fail "not all goes on: from $from to $counts"
 }
 
+# random: in $random, the first that is asked of a machine that goes on.
+random() { random=$(agent cat /proc/sys/kernel/random/uuid) && [ -n "$random" ]; }
+
 # told_of_copies TIMES: by its driver, where it has one: Debian's cloud kernel 6.1 has none.
 told_of_copies() {
     told=$(agent sh -c 'dmesg | grep -c "virtual machine fork"')

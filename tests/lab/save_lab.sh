@@ -1,17 +1,17 @@
 #!/bin/sh
-# By hand, from the checkout's top, after 'ctest --test-dir build/release -R lab_disk_root':
+# From the checkout's top, by hand after 'ctest --test-dir build/release -R lab_disk_root':
 #
 #   save_lab.sh loop VERSION ROUNDS VARIANT...   VARIANT, save or pause, in turns: save_work.sh
 #   save_lab.sh clones VERSION                   twice at once: save_clones.sh
 #   save_lab.sh elsewhere VERSION OTHER          saved on an L1 of its version, and gone on with on another
 #
 # The guest and its L1 have Linux VERSION, 6.1 or 6.12. LIMIT is how many seconds a lab may take, LAB_OPTIONS
-# are more options for tools/lab.
+# are more options for tools/lab; RINGSIDE and AGENT are the programs, if not those of build/release.
 set -eu
 task=$1 version=$2
 shift 2
 guest="build/lab/kernels/$version/bzImage build/lab/test-save-$version.cpio build/lab/test-disk.img 2"
-ringside=build/release/ringside
+ringside=${RINGSIDE:-build/release/ringside}
 
 lab() {
     tools/lab --tries 3 --timeout "${LIMIT:-300}" --memory 2G --module tun --file tests/lab/common.sh \
@@ -22,7 +22,7 @@ make_guest() {
     tools/lab --guest-initrd "build/lab/test-save-$version.cpio" --kernel-version "$version" \
         --module virtio_pci --module virtio_blk --module virtio_net \
         --module vmw_vsock_virtio_transport --module button --module evdev \
-        --file build/release/ringside-agent:/usr/sbin/ringside-agent \
+        --file "${AGENT:-build/release/ringside-agent}":/usr/sbin/ringside-agent \
         --file tests/lab/save_guest.sh:/sbin/agent-init --file /usr/bin/iperf3 --file /usr/bin/date
 }
 

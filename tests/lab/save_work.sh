@@ -6,6 +6,7 @@
 #   save_work.sh RINGSIDE KERNEL INITRD FIO_DISK CPUS ROUNDS VARIANT...
 #
 # In each round each VARIANT, "save" or "pause", has its turn. After a failure the next turn has another guest.
+# In the end a second machine goes on from what was saved last, and must have other random numbers.
 set -u
 ringside=$1 kernel=$2 initrd=$3 fio_disk=$4 cpus=$5 rounds=$6
 shift 6
@@ -21,6 +22,7 @@ is_saved() {
     ctl save "$work/snap" --stop on || return
     wait $pid || fail "exit code $? of the machine that is saved"
     left_by=$(now)
+    cp "$disk" "$disk.saved"
     [ $((round % 5)) != 1 ] || "$ringside" snapshot verify "$work/snap" >/dev/null || fail "it is not whole"
     [ $((round % 2)) = 0 ] && clock=ran || clock=stood
     back_from=$(now)
@@ -28,6 +30,7 @@ is_saved() {
     copies=$((copies + 1))
     # What this took is how long the other variant pauses.
     away=$(((back_from - left_from) / 1000000))
+    [ $round != "$rounds" ] || patience=5 within 60 random || fail "the agent does not answer"
 }
 
 is_paused() {
@@ -62,7 +65,7 @@ $(in_ms $expected_least) to $(in_ms $expected_most)"
     within 60 has_moved $from || fail "not all goes on: from $from to $counts"
 }
 
-pid=0 copies=0
+pid=0 copies=0 random=
 for round in $(seq "$rounds"); do
     for variant in "$@"; do
         [ $pid != 0 ] || boot_worker || begin_anew
@@ -82,6 +85,14 @@ failures=0
 if [ $pid != 0 ]; then
     told_of_copies $copies
     end_worker
+fi
+if [ -n "$random" ]; then
+    random_before=$random
+    mv "$disk.saved" "$disk"
+    restore
+    patience=5 within 60 random || fail "the agent of the second copy does not answer"
+    [ "$random" != "$random_before" ] || fail "two copies have the random number $random"
+    end_guest
 fi
 [ $failures = 0 ] || cat "$serial"
 echo "after $copies copies the last guest ends with $failures failures, having done: $counts"

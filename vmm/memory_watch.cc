@@ -24,8 +24,7 @@ absl::StatusOr<std::unique_ptr<MemoryWatch>> MemoryWatch::Create(const GuestMemo
 
 MemoryWatch::~MemoryWatch() {
   guards_.clear();
-  // What was posted before has run when both of these have: the mailbox may run them in another
-  // order than they came.
+  // Twice: what the thread does until the first has run may have touched the memory, and posted.
   for (int i = 0; i < 2; ++i) io_thread_.RunAndWait([] {});
 }
 

@@ -3,7 +3,8 @@
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <random>
+#include <thread>
+#include <vector>
 
 #include "ringside/machine_template.h"
 #include "tests/support/races.h"
@@ -98,6 +99,20 @@ TEST_F(MachineTemplateTest, OfADirectoryIsReadOnce) {
   for (const auto& fork : forks) ExpectEndsWell(*fork);
 }
 
+// What it has written since is in no file any more.
+TEST_F(MachineTemplateTest, AMachineThatHasOneIsSavedAsEver) {
+  MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
+  auto machine = Begin(config);
+  ExpectProgress(*machine);
+  ASSERT_TRUE(machine->Pause().ok());
+  ASSERT_TRUE(machine->MakeTemplate().ok());
+  machine->Resume();
+  ExpectProgress(*machine);
+  GoOnFrom(Place(1), config);
+  SaveAndEnd(std::move(machine), config.restore);
+  EndWell(*Begin(config));
+}
+
 TEST_F(MachineTemplateTest, OutlivesTheMachineItIsOf) {
   const MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
   auto machine = Begin(config);
@@ -110,6 +125,34 @@ TEST_F(MachineTemplateTest, OutlivesTheMachineItIsOf) {
   const auto fork = ForkOf(*std::move(made), config, DiskOf(0));
   ASSERT_TRUE(fork->machine->Start().ok());
   ExpectEndsWell(*fork);
+}
+
+// The last of them has the template alone.
+TEST_F(MachineTemplateTest, ManyThreadsForkRunAndEndAtOnce) {
+  MachineConfig config = Config("rw=randread qd=8 size=1M runtime=60s wait=irq");
+  config.disks = {{.backend = NullConfig{.size = 16 * kMiB}}};
+  auto machine = Begin(config);
+  ExpectProgress(*machine);
+  ASSERT_TRUE(machine->Pause().ok());
+  config.from = *machine->MakeTemplate();
+  machine.reset();
+  config.kernel.clear();
+  config.console = {};
+#ifdef RINGSIDE_TSAN
+  // It does not see liburing's munmap, and takes a ring for one that was at its address before.
+  config.io_threads = {{.waiter = IoThreadConfig::Waiter::kEpoll}};
+#endif
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < 4; ++i) {
+    threads.emplace_back([config] {
+      for (size_t round = 0; round < 5; ++round) {
+        const auto fork = Begin(config);
+        ExpectProgress(*fork);
+        fork->Stop();
+        EXPECT_EQ(fork->Wait().kind, EndKind::kStopped);
+      }
+    });
+  }
 }
 
 TEST_F(MachineTemplateTest, IsRefusedWhereItCannotBe) {

@@ -1,6 +1,7 @@
 // How long a restore takes in one process, to the first byte that the guest says: by the library,
-// of a directory or of a template that has been read before, and at the least (bare_restore.h). And how long a save takes. Does what tools/compare restore
-// asks of it, a line each, so that the ways come in turns:
+// of a directory or of a template that has been read before, and at the least (bare_restore.h). And
+// how long a save takes. Does what tools/compare restore asks of it, a line each, so that the ways
+// come in turns:
 //
 //   restore_times --kernel guest.elf
 //   make DIR MEMORY          saves a machine of so many MiB, whose guest is at work, into DIR

@@ -22,7 +22,7 @@ is_saved() {
     ctl save "$work/snap" --stop on || return
     wait $pid || fail "exit code $? of the machine that is saved"
     left_by=$(now)
-    cp "$disk" "$disk.saved"
+    [ $round != "$rounds" ] || cp "$disk" "$disk.saved"
     [ $((round % 5)) != 1 ] || "$ringside" snapshot verify "$work/snap" >/dev/null || fail "it is not whole"
     [ $((round % 2)) = 0 ] && clock=ran || clock=stood
     back_from=$(now)

@@ -43,7 +43,8 @@ class Contestants(unittest.TestCase):
         found, missing = find_contestants("--firecracker", "fc")
         self.assertEqual([(one.name, one.snapshot) for one in found],
                          [(restore.BARE, "ringside"), (restore.LIBRARY, "ringside"),
-                          (restore.FORK, "ringside"), (restore.COMMAND, "ringside"), ("Firecracker", "firecracker")])
+                          (restore.FORK, "ringside"), (restore.COMMAND, "ringside"),
+                          ("Firecracker", "firecracker")])
         self.assertEqual(list(missing), ["QEMU, Cloud Hypervisor, crosvm"])
 
     def test_a_program_that_says_nothing_is_told_with_what_it_says(self):

@@ -8,10 +8,10 @@ DESCRIPTION = """\
 Compares restores: how long it takes until the guest of a saved machine says its first byte again. Bare,
 which is the least that KVM takes, in a program without a machine; the library in the same process, of the
 directory and of a template that has been read before; the command from its start; and Firecracker, from its
-start to its answer over its socket, with a snapshot of its own of the same guest. For each size of memory, with the snapshot in the page cache and without, in
-interleaved rounds on a quiet machine. Then how long a machine of 128 MiB stands still to be saved. Prints
-tables and writes results.json, table.md and a plot to build/compare/DATE/. Snapshots take as much room as the
-memory. Without options: some five minutes."""
+start to its answer over its socket, with a snapshot of its own of the same guest. For each size of memory,
+with the snapshot in the page cache and without, in interleaved rounds on a quiet machine. Then how long a
+machine of 128 MiB stands still to be saved. Prints tables and writes results.json, table.md and a plot to
+build/compare/DATE/. Snapshots take as much room as the memory. Without options: some five minutes."""
 
 EXAMPLES = """\
 examples:

@@ -51,12 +51,17 @@ bool RawTerminal::IsOurs(int fd) {
 
 std::unique_ptr<RawTerminal> RawTerminal::Enter(int fd) {
   if (!IsOurs(fd) || tcgetattr(fd, &saved) != 0) return nullptr;
+  // The handlers come first: whoever sees the terminal raw may rely on them.
+  raw_fd = fd;
+  std::unique_ptr<RawTerminal> terminal(new RawTerminal);
   termios raw = saved;
   cfmakeraw(&raw);
   raw.c_oflag |= OPOST;  // our own lines still end in a line feed alone
   if (tcsetattr(fd, TCSADRAIN, &raw) != 0) return nullptr;
-  raw_fd = fd;
+  return terminal;
+}
 
+RawTerminal::RawTerminal() {
   struct sigaction action = {};
   action.sa_sigaction = RestoreAndHandOn;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
@@ -65,7 +70,6 @@ std::unique_ptr<RawTerminal> RawTerminal::Enter(int fd) {
     sigaction(signal, nullptr, &before);
     if (before.sa_handler != SIG_IGN) sigaction(signal, &action, nullptr);
   }
-  return std::unique_ptr<RawTerminal>(new RawTerminal);
 }
 
 RawTerminal::~RawTerminal() {

@@ -20,7 +20,7 @@ class RawTerminal {
   RawTerminal& operator=(const RawTerminal&) = delete;
 
  private:
-  RawTerminal() = default;
+  RawTerminal();
 };
 
 }  // namespace ringside

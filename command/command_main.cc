@@ -80,7 +80,9 @@ constexpr char kRunExamples[] =
     "  ringside run --kernel guest.elf --entry pvh --serial file=console.log --timing\n"
     "  ringside run --kernel vmlinuz --disk path=root.img --print-config > vm.json\n"
     "  ringside run --config vm.json --memory 2G\n"
-    "  ringside run --kernel vmlinuz --disk path=root.img --api-sock vm.sock\n\n";
+    "  ringside run --kernel vmlinuz --disk path=root.img --api-sock vm.sock\n"
+    "  ringside run --template snap --forks 20 --exec 'uname -r' --vsock cid=3,path={n}.vsock \\\n"
+    "      --disk base=root.img,overlay={n}.cow\n\n";
 
 constexpr char kServeExamples[] =
     "The options of the machine are those it begins with; clients may replace them (set-config), "

@@ -14,6 +14,7 @@
 #include "command/end_signals.h"
 #include "command/event_file.h"
 #include "command/exit_codes.h"
+#include "command/forks_command.h"
 #include "command/metrics_file.h"
 #include "command/passt.h"
 #include "command/poll_report.h"
@@ -302,6 +303,9 @@ int PrintConfig(const MachineOptions& options, LogSink& log) {
 
 int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineWriter& errors,
                RunCompanion* companion) {
+  if (!options.template_directory.empty() && !options.print_config) {
+    return ForksCommand(options, sink, errors);
+  }
   const Logger log(&sink);
   absl::StatusOr<MachineOptions> machine_options = MakeMachineOptions(options);
   if (!machine_options.ok()) return Finish(machine_options.status(), sink);

@@ -1,5 +1,7 @@
 #include "command/run_config.h"
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fcntl.h>
 
@@ -37,6 +39,29 @@ absl::Status CheckHasQueues(const char* option, const std::string& value,
                   option);
 }
 
+// Those that a run with a template may have, beside --template itself.
+constexpr std::array<std::string_view, 7> kOfForks = {
+    "config", "print-config", "template", "forks", "forks-per-process", "exec", "stats"};
+
+// An option of the command's own.
+absl::StatusOr<int64_t> ReadNumber(const OptionSpec& spec, const std::string& text) {
+  const OptionPlace place = {.prefix = "--", .between = " ", .is_text = true};
+  RINGSIDE_ASSIGN_OR_RETURN(const Json value, ReadValue(spec, "ringside run", place, text));
+  RINGSIDE_RETURN_IF_ERROR(CheckValue(spec, "ringside run", place, value));
+  return value.get<int64_t>();
+}
+
+absl::Status CheckHasTemplate(const RunOptions& options) {
+  if (!options.template_directory.empty()) return absl::OkStatus();
+  for (const auto& [name, text] : {std::pair("forks", &options.forks),
+                                   std::pair("forks-per-process", &options.forks_per_process),
+                                   std::pair("exec", &options.exec)}) {
+    if (text->empty()) continue;
+    return BadInput("--%s %s is about forks, and there is none: give --template DIR", name, *text);
+  }
+  return absl::OkStatus();
+}
+
 // What the command wants to know of the machine, the machine has to note.
 void Trace(const RunOptions& options, MachineConfig& machine) {
   const bool trace_latency = !options.trace_latency.empty();
@@ -68,27 +93,55 @@ absl::StatusOr<absl::Duration> MetricsInterval(const RunOptions& options) {
   static const OptionSpec kSpec = {
       .name = "metrics-interval",
       .type = {.kind = OptionKind::kTime, .least = 1'000'000'000, .most = 3'600'000'000'000}};
-  const OptionPlace place = {.prefix = "--", .between = " ", .is_text = true};
-  RINGSIDE_ASSIGN_OR_RETURN(const Json value,
-                            ReadValue(kSpec, "ringside run", place, options.metrics_interval));
-  RINGSIDE_RETURN_IF_ERROR(CheckValue(kSpec, "ringside run", place, value));
-  return absl::Nanoseconds(value.get<int64_t>());
+  RINGSIDE_ASSIGN_OR_RETURN(const int64_t ns, ReadNumber(kSpec, options.metrics_interval));
+  return absl::Nanoseconds(ns);
 }
 
-absl::StatusOr<MachineOptions> MakeMachineOptions(const RunOptions& options) {
+absl::StatusOr<ForkCounts> CheckForks(const RunOptions& options) {
+  // What is about one machine, and has no number in it.
+  for (const RunOption& option : OwnRunOptions()) {
+    const bool is_given =
+        option.text != nullptr ? !(options.*option.text).empty() : options.*option.is_on;
+    if (is_given && std::ranges::find(kOfForks, option.name) == kOfForks.end()) {
+      return BadInput(
+          "--%s is about one machine, and --template is for many: leave one of them out",
+          option.name);
+    }
+  }
+  static constexpr uint64_t kMost = 65536;
+  static const OptionType kType = {.kind = OptionKind::kWhole, .least = 1, .most = kMost};
+  static const OptionSpec kForks = {.name = "forks", .type = kType, .unit = "forks"};
+  static const OptionSpec kPerProcess = {
+      .name = "forks-per-process", .type = kType, .unit = "forks"};
+  ForkCounts counts;
+  if (!options.forks.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(counts.forks, ReadNumber(kForks, options.forks));
+  }
+  if (!options.forks_per_process.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(counts.per_process,
+                              ReadNumber(kPerProcess, options.forks_per_process));
+  }
+  return counts;
+}
+
+absl::StatusOr<MachineOptions> MakeMachineOptions(
+    const RunOptions& options, const std::shared_ptr<const MachineTemplate>& from) {
+  RINGSIDE_RETURN_IF_ERROR(CheckHasTemplate(options));
   MachineOptions machine;
+  machine.machine.from = from;
   if (!options.config.empty()) RINGSIDE_RETURN_IF_ERROR(ReadConfigFile(options.config, machine));
   for (const auto& [flag, texts] : options.machine) {
     if (!texts.empty()) RINGSIDE_RETURN_IF_ERROR(SetOption(flag, texts, machine));
   }
-  if (!HasBeginning(machine.machine) && !options.serve) {
+  const bool begins_elsewhere = options.serve || !options.template_directory.empty();
+  if (!HasBeginning(machine.machine) && !begins_elsewhere) {
     return BadInput(
-        "no kernel is given: give --kernel FILE, a \"kernel\" in --config's file, or --restore "
-        "DIR");
+        "no kernel is given: give --kernel FILE, a \"kernel\" in --config's file, --restore DIR "
+        "or --template DIR");
   }
   RINGSIDE_RETURN_IF_ERROR(CheckChoices(options));
   RINGSIDE_RETURN_IF_ERROR(MetricsInterval(options).status());
-  if (options.serve) return machine;
+  if (options.serve || (options.print_config && begins_elsewhere)) return machine;
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(machine));
   if (!options.print_config) RINGSIDE_RETURN_IF_ERROR(CompleteOptions(options, machine));
   return machine;

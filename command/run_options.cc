@@ -3,6 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <array>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "vmm/options.h"
 
 namespace ringside {
@@ -55,7 +57,7 @@ void AddOwnOption(CLI::App& run, RunOptions& options, const RunOption& option) {
 }  // namespace
 
 std::span<const RunOption> OwnRunOptions() {
-  static const std::array<RunOption, 12> kOptions = {{
+  static const std::array<RunOption, 16> kOptions = {{
       {.name = "config",
        .placeholder = "FILE",
        .doc = "read the machine's options from this JSON file; those given here override them, "
@@ -71,6 +73,25 @@ std::span<const RunOption> OwnRunOptions() {
            "make this Unix socket, over which 'ringside ctl' and other clients drive the machine "
            "(docs/control.md)",
        .text = &RunOptions::api_sock},
+      {.name = "template",
+       .placeholder = "DIR",
+       .doc = "make machines that go on from the snapshot in this directory, as many as --forks "
+              "says; in each option of theirs {n} stands for a fork's number, from 1 on "
+              "(docs/snapshots.md)",
+       .text = &RunOptions::template_directory},
+      {.name = "forks",
+       .placeholder = "N",
+       .doc = "how many, 1 to 65536; default: 1",
+       .text = &RunOptions::forks},
+      {.name = "forks-per-process",
+       .placeholder = "N",
+       .doc = "how many of them share a process, and so an address space; 1: none; default: 50",
+       .text = &RunOptions::forks_per_process},
+      {.name = "exec",
+       .placeholder = "CMD",
+       .doc = "run this command line in each fork by its agent, print what it says behind the "
+              "fork's number, and end the fork with it",
+       .text = &RunOptions::exec},
       {.name = "stats",
        .placeholder = "[FORMAT]",
        .choices = {"table", "json"},
@@ -118,6 +139,16 @@ std::span<const RunOption> OwnRunOptions() {
        .is_on = &RunOptions::timing},
   }};
   return kOptions;
+}
+
+RunOptions NumberedOptions(const RunOptions& options, uint32_t number) {
+  RunOptions numbered = options;
+  for (auto& [flag, texts] : numbered.machine) {
+    for (std::string& text : texts) {
+      absl::StrReplaceAll({{"{n}", absl::StrCat(number)}}, &text);
+    }
+  }
+  return numbered;
 }
 
 void AddRunOptions(CLI::App& run, RunOptions& options, bool with_help) {

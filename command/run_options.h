@@ -2,6 +2,7 @@
 // (vmm/options.h), and those that say what else the command does with it, which are defined here.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <span>
 #include <string>
@@ -28,8 +29,16 @@ struct RunOptions {
   std::string metrics_interval;  // empty: kMetricsInterval
   bool timing = false;
   std::string api_sock;  // a path; empty: no control socket
-  bool serve = false;    // the command is `serve`: clients have the machine started
+  // Of many machines that go on from one (command/forks_command.h).
+  std::string template_directory;  // empty: there is one machine
+  std::string forks;               // a number; empty: 1
+  std::string forks_per_process;   // likewise; empty: kForksPerProcess
+  std::string exec;                // a command line for each guest's shell; empty: none
+  bool serve = false;              // the command is `serve`: clients have the machine started
 };
+
+// As they are for the fork of that number, which stands for "{n}" in each option of the machine.
+RunOptions NumberedOptions(const RunOptions& options, uint32_t number);
 
 // One of the command's own: a switch without a value, or a text.
 struct RunOption {

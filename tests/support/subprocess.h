@@ -46,6 +46,7 @@ class TerminalProcess {
 
   void Type(std::string_view text) const;
   void Signal(int signal) const;
+  pid_t pid() const { return pid_; }
   // Reads until the output holds `text`, at most ten seconds.
   bool WaitFor(std::string_view text);
   // Waits for the end, at most ten seconds. Exit code, or 128 + signal.

@@ -1,0 +1,282 @@
+#include "command/fork_worker.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <limits.h>
+#include <list>
+#include <mutex>
+#include <poll.h>
+#include <thread>
+#include <unistd.h>
+
+#include "absl/strings/str_format.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/printable.h"
+#include "base/status.h"
+#include "base/thread.h"
+#include "command/end_signals.h"
+#include "command/exit_codes.h"
+#include "command/fork_results.h"
+#include "command/passt.h"
+#include "command/run_config.h"
+#include "command/serial_port.h"
+#include "ringside/guest_agent.h"
+#include "ringside/machine.h"
+
+namespace ringside {
+namespace {
+
+// What descriptors take that others write to as well: whole lines, and several at once.
+class Lines {
+ public:
+  void Write(int fd, std::string_view lines) {
+    const std::scoped_lock lock(mutex_);
+    while (!lines.empty()) {
+      // No more than is written without those of another process in between (pipe(7)).
+      const size_t end = lines.substr(0, PIPE_BUF).rfind('\n');
+      std::string_view part = lines.substr(0, end == std::string_view::npos ? PIPE_BUF : end + 1);
+      lines.remove_prefix(part.size());
+      while (!part.empty()) {
+        const ssize_t written = write(fd, part.data(), part.size());
+        if (written < 0) return;  // nobody reads it any more
+        part.remove_prefix(static_cast<size_t>(written));
+      }
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+};
+
+std::string Behind(uint32_t number, std::string_view text) {
+  std::string lines;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    absl::StrAppendFormat(&lines, "[%d] %s\n", number, text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return lines;
+}
+
+// What the library says of one of them.
+class ForkLog final : public LogSink {
+ public:
+  ForkLog(uint32_t number, Lines& lines) : number_(number), lines_(lines) {}
+  void Log(Severity severity, std::string_view line) override {
+    constexpr std::array kNames = {"debug", "info", "warning", "error"};
+    lines_.Write(STDERR_FILENO,
+                 absl::StrFormat("ringside: %s: fork %d: %s\n",
+                                 kNames[static_cast<size_t>(severity)], number_, Printable(line)));
+  }
+
+ private:
+  const uint32_t number_;
+  Lines& lines_;
+};
+
+struct Fork {
+  Fork(uint32_t number, Lines& lines) : log(number, lines) {
+    result.number = number;
+    result.process = getpid();
+  }
+  int64_t age_ns() const { return MonotonicNs() - begin_ns; }
+
+  const int64_t begin_ns = MonotonicNs();
+  ForkResult result;
+  ForkLog log;
+  SerialPort serial;
+  std::vector<Passt> passts;
+  std::unique_ptr<Machine> machine;
+  std::string vsock;
+  std::thread command;                        // has `result` until it is joined
+  std::atomic<bool> is_command_over = false;  // that thread is done
+};
+
+class ForkWorker {
+ public:
+  ForkWorker(const RunOptions& options, std::shared_ptr<const MachineTemplate> from,
+             const WorkerPipes& pipes, EventFd command_over)
+      : options_(options),
+        from_(std::move(from)),
+        pipes_(pipes),
+        command_over_(std::move(command_over)) {}
+
+  int Run(ForkSpan span);
+
+ private:
+  void TakeTurn();
+  void GiveTurn();
+  void Begin(uint32_t number);
+  absl::Status Make(Fork& fork);
+  absl::Status Start(Fork& fork);
+  void Execute(Fork& fork);
+  void AwaitEnds();
+  void StopAll();
+  void StopThoseWithoutCommand();
+  void Finish(Fork& fork);
+  void Tell(const ForkResult& result) { lines_.Write(pipes_.results, LineOf(result)); }
+
+  const RunOptions& options_;
+  const std::shared_ptr<const MachineTemplate> from_;
+  const WorkerPipes pipes_;
+  const EventFd command_over_;
+  const EndSignals signals_;
+  Lines lines_;
+  std::list<Fork> forks_;
+  int code_ = kExitOk;
+  bool has_turn_ = false;
+};
+
+int ForkWorker::Run(ForkSpan span) {
+  for (uint32_t number = span.first; number <= span.last; ++number) {
+    if (signals_.Take() != 0) {
+      StopAll();
+      break;
+    }
+    TakeTurn();
+    Begin(number);
+    GiveTurn();
+  }
+  AwaitEnds();
+  return code_;
+}
+
+// Who cannot read it does without, as one whom a signal disturbs: it only costs time.
+void ForkWorker::TakeTurn() {
+  char turn;
+  has_turn_ = read(pipes_.turns[0], &turn, 1) == 1;
+}
+
+void ForkWorker::GiveTurn() {
+  if (has_turn_) static_cast<void>(!write(pipes_.turns[1], "", 1));
+}
+
+void ForkWorker::Begin(uint32_t number) {
+  Fork& fork = forks_.emplace_back(number, lines_);
+  absl::Status status = Make(fork);
+  if (status.ok()) status = Start(fork);
+  if (status.ok()) return;
+  fork.result.error = std::string(Message(status));
+  fork.result.code = ExitCodeOf(status);
+  Tell(fork.result);
+  forks_.pop_back();
+}
+
+absl::Status ForkWorker::Make(Fork& fork) {
+  RINGSIDE_ASSIGN_OR_RETURN(
+      MachineOptions wanted,
+      MakeMachineOptions(NumberedOptions(options_, fork.result.number), from_));
+  MachineConfig& config = wanted.machine;
+  // They share the terminal with each other and with the command's messages: none has it.
+  if (wanted.serial.target == SerialOptions::Target::kStdio) {
+    wanted.serial.target = SerialOptions::Target::kNone;
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(fork.serial, OpenSerial(wanted.serial));
+  config.console = fork.serial.config;
+  config.log = &fork.log;
+  if (config.vsock.has_value()) fork.vsock = config.vsock->path;
+  RINGSIDE_ASSIGN_OR_RETURN(fork.passts, Passt::StartFor(config));
+  RINGSIDE_ASSIGN_OR_RETURN(fork.machine, Machine::Create(config));
+  for (const Passt& passt : fork.passts) RINGSIDE_RETURN_IF_ERROR(passt.CheckRuns());
+  return fork.serial.Begin();
+}
+
+absl::Status ForkWorker::Start(Fork& fork) {
+  RINGSIDE_RETURN_IF_ERROR(fork.machine->Start());
+  fork.result.up_ns = fork.age_ns();
+  Tell(fork.result);
+  if (options_.exec.empty()) return absl::OkStatus();
+  auto started = StartThread("exec", [this, &fork] { Execute(fork); });
+  if (started.ok()) {
+    fork.command = *std::move(started);
+  } else {
+    fork.machine->Stop();
+  }
+  return started.status();
+}
+
+// On a thread of the fork's. The machine ends with its command, and the command with its machine.
+void ForkWorker::Execute(Fork& fork) {
+  const GuestAgent agent(fork.vsock);
+  const absl::StatusOr<GuestCommandEnd> end =
+      agent.Exec({.arguments = {"/bin/sh", "-c", options_.exec}});
+  ForkResult& result = fork.result;
+  if (end.ok()) {
+    result.ended_ns = fork.age_ns();
+    result.code = end->how == GuestCommandEnd::How::kKilled ? 128 + end->signal : end->code;
+    lines_.Write(STDOUT_FILENO, Behind(result.number, end->output));
+    lines_.Write(STDERR_FILENO, Behind(result.number, end->errors));
+    if (end->was_cut) fork.log.Log(Severity::kWarning, "its output is longer than 1M, and was cut");
+  } else {
+    result.error = std::string(Message(end.status()));
+    result.code = kExitFailure;
+  }
+  fork.is_command_over = true;
+  command_over_.Signal();
+}
+
+void ForkWorker::AwaitEnds() {
+  std::vector<pollfd> fds;
+  while (!forks_.empty()) {
+    fds = {{signals_.fd(), POLLIN, 0}, {command_over_.fd(), POLLIN, 0}};
+    const size_t before = fds.size();
+    for (const Fork& fork : forks_) fds.push_back({fork.machine->end_fd(), POLLIN, 0});
+    poll(fds.data(), fds.size(), -1);
+    if ((fds[0].revents & POLLIN) != 0 && signals_.Take() != 0) StopAll();
+    if ((fds[1].revents & POLLIN) != 0) StopThoseWithoutCommand();
+    auto fork = forks_.begin();
+    for (size_t i = before; i < fds.size(); ++i) {
+      const auto current = fork++;
+      if ((fds[i].revents & POLLIN) == 0) continue;
+      Finish(*current);
+      forks_.erase(current);
+    }
+  }
+}
+
+// Each is told before any is waited for.
+void ForkWorker::StopAll() {
+  for (const Fork& fork : forks_) fork.machine->Stop();
+}
+
+void ForkWorker::StopThoseWithoutCommand() {
+  command_over_.Clear();
+  for (const Fork& fork : forks_) {
+    if (fork.is_command_over) fork.machine->Stop();
+  }
+}
+
+void ForkWorker::Finish(Fork& fork) {
+  const MachineEnd end = fork.machine->Wait();
+  ForkResult& result = fork.result;
+  if (fork.command.joinable()) {
+    fork.machine.reset();  // and with it the command's connection
+    fork.command.join();
+    if (end.kind != EndKind::kStopped && !result.ended_ns && !end.detail.empty()) {
+      result.error = end.detail;
+    }
+  } else {
+    result.ended_ns = fork.age_ns();
+    result.code = ExitCodeOf(end.kind);
+    result.error = end.detail;
+  }
+  if (result.code != kExitOk && code_ == kExitOk) code_ = result.code;
+  Tell(result);
+}
+
+}  // namespace
+
+int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTemplate>& from,
+             ForkSpan span, const WorkerPipes& pipes) {
+  absl::StatusOr<EventFd> command_over = EventFd::Create();
+  if (!command_over.ok()) {
+    Lines().Write(STDERR_FILENO,
+                  absl::StrFormat("ringside: error: %s\n", Message(command_over.status())));
+    return kExitFailure;
+  }
+  return ForkWorker(options, from, pipes, *std::move(command_over)).Run(span);
+}
+
+}  // namespace ringside

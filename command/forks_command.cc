@@ -1,0 +1,226 @@
+#include "command/forks_command.h"
+
+#include <cerrno>
+#include <csignal>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
+
+#include "base/log.h"
+#include "base/status.h"
+#include "command/end_signals.h"
+#include "command/exit_codes.h"
+#include "command/fork_results.h"
+#include "command/fork_worker.h"
+#include "command/progress_bar.h"
+#include "command/run_config.h"
+#include "command/standard_output.h"
+
+namespace ringside {
+namespace {
+
+struct Pipe {
+  static absl::StatusOr<Pipe> Create() {
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) != 0) return ErrnoError(errno, "cannot make a pipe");
+    return Pipe{UniqueFd(ends[0]), UniqueFd(ends[1])};
+  }
+  void GiveTurn() const { static_cast<void>(!write(write_end.get(), "", 1)); }
+
+  UniqueFd read_end, write_end;
+};
+
+struct Worker {
+  ForkSpan span;
+  pid_t process = 0;
+  UniqueFd results;      // closed: it is over
+  std::string received;  // of a line that is not whole yet
+};
+
+// The library leaves that to its user, and the command is one.
+void RaiseDescriptorLimit() {
+  rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+absl::StatusOr<Worker> StartWorker(const RunOptions& options,
+                                   const std::shared_ptr<const MachineTemplate>& from,
+                                   ForkSpan span, const Pipe& turns) {
+  RINGSIDE_ASSIGN_OR_RETURN(Pipe results, Pipe::Create());
+  Worker worker = {.span = span, .results = std::move(results.read_end)};
+  const pid_t parent = getpid();
+  worker.process = fork();
+  if (worker.process < 0) return ErrnoError(errno, "cannot make a process");
+  if (worker.process > 0) return worker;
+  // It does not outlive the command, however that ends.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(kExitFailure);
+  worker.results = UniqueFd();
+  _exit(RunForks(options, from, span,
+                 {.results = results.write_end.get(),
+                  .turns = {turns.read_end.get(), turns.write_end.get()}}));
+}
+
+// How a process has ended that still had forks. `signal`: that asked to end; 0: none.
+std::string EndText(const Worker& worker, int status, int signal) {
+  if (WIFEXITED(status) && signal != 0) {
+    return absl::StrFormat("signal %d ended the run before it began", signal);
+  }
+  if (!WIFSIGNALED(status)) {
+    return absl::StrFormat("its process %d ended before it, with exit code %d", worker.process,
+                           WEXITSTATUS(status));
+  }
+  return absl::StrFormat("its process %d was killed by signal %d%s", worker.process,
+                         WTERMSIG(status),
+                         WTERMSIG(status) == SIGKILL ? " (did the host run out of memory?)" : "");
+}
+
+class Forks {
+ public:
+  Forks(const RunOptions& options, const ForkCounts& counts, Pipe turns, LogSink& log,
+        LineWriter& errors)
+      : turns_(std::move(turns)),
+        options_(options),
+        counts_(counts),
+        log_(log),
+        errors_(errors),
+        results_(counts.forks) {}
+
+  int Run(const std::shared_ptr<const MachineTemplate>& from);
+
+ private:
+  void Start(const std::shared_ptr<const MachineTemplate>& from);
+  void Read(Worker& worker);
+  void AwaitAll();
+  void Show();
+  int Report();
+
+  const Pipe turns_;
+  const RunOptions& options_;
+  const ForkCounts counts_;
+  LogSink& log_;
+  LineWriter& errors_;
+  const EndSignals signals_;
+  ForkResults results_;
+  std::vector<Worker> workers_;
+  size_t running_ = 0;
+  int signal_ = 0;  // that asked to end
+  ProgressBar bar_{STDERR_FILENO};
+};
+
+int Forks::Run(const std::shared_ptr<const MachineTemplate>& from) {
+  Start(from);
+  AwaitAll();
+  return Report();
+}
+
+void Forks::Start(const std::shared_ptr<const MachineTemplate>& from) {
+  for (unsigned i = std::max(1U, std::thread::hardware_concurrency()); i > 0; --i) {
+    turns_.GiveTurn();
+  }
+  for (uint32_t first = 1; first <= counts_.forks; first += counts_.per_process) {
+    const uint32_t last = std::min(counts_.forks, first + counts_.per_process - 1);
+    absl::StatusOr<Worker> worker = StartWorker(options_, from, {first, last}, turns_);
+    if (worker.ok()) {
+      workers_.push_back(*std::move(worker));
+      ++running_;
+    } else {
+      results_.Lost(first, last, 0, std::string(Message(worker.status())));
+    }
+  }
+}
+
+void Forks::AwaitAll() {
+  bar_.Begin("forks that are up", counts_.forks);
+  std::vector<pollfd> fds;
+  while (running_ > 0) {
+    fds = {{signals_.fd(), POLLIN, 0}};
+    for (const Worker& worker : workers_) fds.push_back({worker.results.get(), POLLIN, 0});
+    poll(fds.data(), fds.size(), -1);
+    if ((fds[0].revents & POLLIN) != 0) {
+      const int signal = signals_.Take();
+      if (signal_ != 0 && signal != 0) signals_.Deliver(signal);
+      signal_ = signal;
+      for (const Worker& worker : workers_) {
+        if (worker.results.valid()) kill(worker.process, SIGTERM);
+      }
+    }
+    for (size_t i = 0; i < workers_.size(); ++i) {
+      if (fds[i + 1].revents != 0) Read(workers_[i]);
+    }
+    Show();
+  }
+}
+
+void Forks::Read(Worker& worker) {
+  char bytes[16 << 10];
+  const ssize_t got = read(worker.results.get(), bytes, sizeof bytes);
+  if (got > 0) {
+    worker.received.append(bytes, static_cast<size_t>(got));
+    for (size_t end; (end = worker.received.find('\n')) != std::string::npos;) {
+      if (const auto result = ReadForkLine(std::string_view(worker.received).substr(0, end))) {
+        results_.Take(*result);
+      }
+      worker.received.erase(0, end + 1);
+    }
+    return;
+  }
+  worker.results = UniqueFd();
+  --running_;
+  int status = 0;
+  if (waitpid(worker.process, &status, 0) != worker.process) return;
+  if (WIFSIGNALED(status)) turns_.GiveTurn();  // it may have had one
+  results_.Lost(worker.span.first, worker.span.last, worker.process,
+                EndText(worker, status, signal_));
+}
+
+void Forks::Show() {
+  if (!options_.exec.empty()) {
+    bar_.At(results_.over());
+  } else {
+    bar_.At(results_.up());
+  }
+}
+
+int Forks::Report() {
+  const Logger log(&log_);
+  for (const std::string& error : results_.Errors()) log.Log(Severity::kError, "%s", error);
+  log.Log(Severity::kInfo, "%s", results_.Summary(static_cast<uint32_t>(workers_.size())));
+  errors_.Flush();  // what is printed comes after what was logged
+  if (options_.stats == "json") std::fputs((results_.ToJson().dump() + '\n').c_str(), stderr);
+  if (options_.stats == "table") std::fputs(results_.Table().c_str(), stderr);
+  if (signal_ != 0) signals_.Deliver(signal_);
+  return results_.exit_code();
+}
+
+}  // namespace
+
+int ForksCommand(const RunOptions& options, LogSink& log, LineWriter& errors) {
+  const absl::StatusOr<ForkCounts> counts = CheckForks(options);
+  if (!counts.ok()) return Finish(counts.status(), log);
+  const absl::StatusOr<std::shared_ptr<const MachineTemplate>> from =
+      MachineTemplate::Load(options.template_directory);
+  if (!from.ok()) return Finish(from.status(), log);
+  // What is wrong with all of them is said once.
+  const absl::StatusOr<MachineOptions> first =
+      MakeMachineOptions(NumberedOptions(options, 1), *from);
+  if (!first.ok()) return Finish(first.status(), log);
+  if (!options.exec.empty() && !first->machine.vsock.has_value()) {
+    return Finish(BadInput("--exec asks the guest's agent, which is reached by a vsock: give "
+                           "--vsock cid=3,path={n}.vsock"),
+                  log);
+  }
+  RaiseDescriptorLimit();
+  absl::StatusOr<Pipe> turns = Pipe::Create();
+  if (!turns.ok()) return Finish(turns.status(), log);
+  return Forks(options, *counts, *std::move(turns), log, errors).Run(*from);
+}
+
+}  // namespace ringside

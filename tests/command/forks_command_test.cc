@@ -1,0 +1,210 @@
+// `ringside run --template`: machines that go on from one snapshot, in several processes.
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sys/wait.h>
+
+#include "command/fork_results.h"
+#include "tests/support/subprocess.h"
+#include "tests/support/vmm/disk_command_fixture.h"
+#include "tests/support/wait.h"
+
+namespace ringside {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class ForksCommandTest : public testing::DiskCommandTest {
+ protected:
+  // Of a machine whose guest does what `command_line` says, once it has said `until`.
+  void Save(const std::string& command_line, const std::string& until) {
+    const std::string socket = Path("saved.sock");
+    TerminalProcess machine({RINGSIDE_COMMAND, "run", "--kernel", RINGSIDE_GUEST_ELF, "--memory",
+                             "32M", "--disk", "type=null,size=1M", "--cmdline", command_line,
+                             "--api-sock", socket});
+    ASSERT_TRUE(machine.WaitFor(until)) << machine.output();
+    const ProcessResult save =
+        RunProcess({RINGSIDE_COMMAND, "ctl", socket, "save", Path("snap"), "--stop", "on"});
+    ASSERT_EQ(save.status, 0) << save.errors;
+    EXPECT_EQ(machine.Wait(), 0) << machine.output();
+  }
+  std::vector<std::string> Command(std::initializer_list<std::string> options) const {
+    std::vector<std::string> command = {RINGSIDE_COMMAND, "run",    "--template",
+                                        Path("snap"),     "--disk", "type=null,size=1M"};
+    command.insert(command.end(), options);
+    return command;
+  }
+  // What --stats json says, behind what is logged.
+  static json Forks(const ProcessResult& result) {
+    const size_t begin = result.errors.find("{\"forks\"");
+    if (begin == std::string::npos) {
+      ADD_FAILURE() << result.errors;
+      return json::array();
+    }
+    return json::parse(result.errors.substr(begin))["forks"];
+  }
+  // The children of a process, as soon as there are so many; those that are no zombies.
+  static std::vector<pid_t> WorkersOf(pid_t process, size_t count) {
+    std::vector<pid_t> workers;
+    testing::SpinUntil([&] {
+      workers.clear();
+      for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        std::ifstream file(entry.path() / "stat");
+        pid_t pid = 0, parent = 0;
+        std::string name, state;
+        if (file >> pid >> name >> state >> parent && parent == process && state != "Z") {
+          workers.push_back(pid);
+        }
+      }
+      return workers.size() == count;
+    });
+    std::ranges::sort(workers);
+    return workers;
+  }
+  std::string Content(const std::string& name) const {
+    std::ifstream file(Path(name));
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+};
+
+constexpr char kMeasuresASecond[] = "rw=randread qd=1 runtime=1s wait=irq end=poweroff";
+
+TEST_F(ForksCommandTest, EachGoesOnToItsOwnEnd) {
+  Save(kMeasuresASecond, "rsdp");
+  const ProcessResult result =
+      RunProcess(Command({"--forks", "5", "--forks-per-process", "2", "--serial",
+                          "file=" + Path("{n}.log"), "--stats", "json"}));
+  EXPECT_EQ(result.status, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("5 of 5 forks came up in "));
+  std::set<pid_t> processes;
+  for (const json& fork : Forks(result)) {
+    processes.insert(fork["process"].get<pid_t>());
+    EXPECT_EQ(fork["exit_code"], 0) << fork;
+    EXPECT_GT(fork["ended_ns"], fork["up_ns"]) << fork;
+    EXPECT_THAT(Content(to_string(fork["fork"]) + ".log"), HasSubstr("\"rw\":\"randread\""));
+  }
+  EXPECT_EQ(processes.size(), 3U);
+}
+
+TEST_F(ForksCommandTest, ThoseThatCannotBeAreNamedAndTheOthersGoOn) {
+  Save(kMeasuresASecond, "rsdp");
+  std::filesystem::create_directory(Path("1"));
+  std::filesystem::create_directory(Path("3"));
+  const ProcessResult result =
+      RunProcess(Command({"--forks", "3", "--serial", "file=" + Path("{n}/log")}));
+  EXPECT_EQ(result.status, 2) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("ringside: error: fork 2: --serial cannot write "));
+  EXPECT_THAT(result.errors, HasSubstr("2 of 3 forks came up"));
+  for (const char* log : {"1/log", "3/log"}) EXPECT_THAT(Content(log), HasSubstr("\"rw\""));
+}
+
+TEST_F(ForksCommandTest, WithTooFewDescriptorsSomeComeUpAndTheLimitIsNamed) {
+  Save(kMeasuresASecond, "rsdp");
+  std::vector<std::string> command = {"/usr/bin/prlimit", "--nofile=100:100"};
+  for (const std::string& word : Command({"--forks", "20", "--stats", "json"})) {
+    command.push_back(word);
+  }
+  const ProcessResult result = RunProcess(command);
+  EXPECT_NE(result.status, 0) << result.errors;
+  EXPECT_THAT(result.errors, HasSubstr("Too many open files; raise RLIMIT_NOFILE, which is 100"));
+  EXPECT_THAT(result.errors, HasSubstr("more forks failed (see --stats json)"));
+  size_t well = 0;
+  for (const json& fork : Forks(result)) {
+    if (fork["exit_code"] != 0) continue;
+    ++well;
+    EXPECT_TRUE(fork["ended_ns"].is_number()) << fork;
+  }
+  EXPECT_GE(well, 2U) << result.errors;
+}
+
+// Of two, each in a process: one process is killed, as a host without memory does it.
+TEST_F(ForksCommandTest, AProcessThatIsKilledTakesNoOtherAlong) {
+  Save("rw=randread qd=1 runtime=60s wait=irq", "rsdp");
+  TerminalProcess forks(Command({"--forks", "2", "--forks-per-process", "1", "--serial",
+                                 "file=" + Path("{n}.log"), "--stats"}));
+  const std::vector<pid_t> workers = WorkersOf(forks.pid(), 2);
+  ASSERT_EQ(workers.size(), 2U) << forks.output();
+  kill(workers[1], SIGKILL);
+  ASSERT_TRUE(testing::SpinUntil([&] { return WorkersOf(forks.pid(), 1).size() == 1; }));
+  forks.Signal(SIGTERM);
+  EXPECT_EQ(forks.Wait(), 128 + SIGTERM) << forks.output();
+  EXPECT_THAT(forks.output(),
+              HasSubstr("was killed by signal 9 (did the host run out of memory?)"));
+  EXPECT_THAT(forks.output(), HasSubstr("1 failed"));
+}
+
+TEST_F(ForksCommandTest, NoneOutlivesTheCommand) {
+  Save("rw=randread qd=1 runtime=60s wait=irq", "rsdp");
+  TerminalProcess forks(Command({"--forks", "3", "--forks-per-process", "2"}));
+  const std::vector<pid_t> workers = WorkersOf(forks.pid(), 2);
+  ASSERT_EQ(workers.size(), 2U) << forks.output();
+  forks.Signal(SIGKILL);
+  EXPECT_EQ(forks.Wait(), 128 + SIGKILL);
+  for (const pid_t worker : workers) {
+    EXPECT_TRUE(testing::SpinUntil([worker] { return kill(worker, 0) != 0; }));
+  }
+}
+
+TEST_F(ForksCommandTest, RefusesWhatMakesNoSense) {
+  const auto refused = [](const std::vector<std::string>& options, const std::string& says) {
+    std::vector<std::string> command = {RINGSIDE_COMMAND, "run"};
+    command.insert(command.end(), options.begin(), options.end());
+    const ProcessResult result = RunProcess(command);
+    EXPECT_EQ(result.status, 2) << result.errors;
+    EXPECT_THAT(result.errors, HasSubstr(says));
+  };
+  refused({"--kernel", RINGSIDE_GUEST_ELF, "--forks", "2"}, "there is none: give --template DIR");
+  refused({"--kernel", RINGSIDE_GUEST_ELF, "--exec", "id"}, "there is none: give --template DIR");
+  refused({"--template", "snap", "--forks", "0"}, "1 to 65536 forks");
+  refused({"--template", "snap", "--forks-per-process", "x"}, "--forks-per-process");
+  refused({"--template", "snap", "--timing"}, "--timing is about one machine");
+  refused({"--template", "snap", "--api-sock", "x.sock"}, "--api-sock is about one machine");
+  refused({"--template", "/nowhere"}, "cannot open '/nowhere/state'");
+  Save(kMeasuresASecond, "rsdp");
+  refused({"--template", Path("snap"), "--kernel", "vmlinux"}, "a template and 'vmlinux'");
+  refused({"--template", Path("snap"), "--exec", "id"}, "give --vsock cid=3,path={n}.vsock");
+}
+
+TEST(ForkResultsTest, ALineIsReadAsItWasWritten) {
+  const ForkResult result = {
+      .number = 3, .process = 17, .up_ns = 5, .ended_ns = {}, .code = 2, .error = "a \"b\"\n\xff"};
+  const auto read = ReadForkLine(LineOf(result));
+  ASSERT_TRUE(read.has_value());
+  EXPECT_EQ(read->number, 3U);
+  EXPECT_EQ(read->process, 17);
+  EXPECT_EQ(read->up_ns, 5);
+  EXPECT_EQ(read->ended_ns, std::nullopt);
+  EXPECT_EQ(read->code, 2);
+  EXPECT_THAT(read->error, HasSubstr("a \"b\"\n"));
+  EXPECT_EQ(ReadForkLine("{\"fork\":1}"), std::nullopt);
+  EXPECT_EQ(ReadForkLine("forks"), std::nullopt);
+}
+
+TEST(ForkResultsTest, EachIsCountedOnceAndManyErrorsAreFewLines) {
+  ForkResults results(30);
+  ForkResult first = {.number = 1, .process = 5, .up_ns = 1'000'000};
+  results.Take(first);
+  results.Take(first);
+  first.ended_ns = 2'000'000;
+  results.Take(first);
+  results.Lost(1, 30, 5, "gone");
+  results.Take({.number = 31, .up_ns = 1});
+  EXPECT_EQ(results.up(), 1U);
+  EXPECT_EQ(results.over(), 30U);
+  EXPECT_EQ(results.exit_code(), 1);
+  const std::vector<std::string> errors = results.Errors();
+  ASSERT_EQ(errors.size(), 11U);
+  EXPECT_EQ(errors.front(), "fork 2: gone");
+  EXPECT_EQ(errors.back(), "19 more forks failed (see --stats json)");
+  EXPECT_EQ(results.Summary(2),
+            "1 of 30 forks came up in 1.00 ms (median; longest 1.00) in 2 processes, were over in "
+            "2.00 ms (median; longest 2.00); 29 failed");
+}
+
+}  // namespace
+}  // namespace ringside

@@ -99,6 +99,14 @@ std::vector<ApiCall> MachineCalls() {
                   Patience()},
        .progress = "saving",
        .serve = SaveMachine},
+      {.name = "record-working-set",
+       .method = "POST",
+       .path = "/ringside/v1/machine/record-working-set",
+       .doc =
+           "Writes beside the snapshot that the machine goes on from which pages it has used, so "
+           "that later ones have them before they run",
+       .kind = ApiKind::kOperation,
+       .serve = RecordWorkingSet},
       {.name = "power-button",
        .method = "POST",
        .path = "/ringside/v1/machine/power-button",

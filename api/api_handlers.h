@@ -14,7 +14,8 @@ using ApiHandler = absl::StatusOr<Json>(MachineControl& control, const ApiArgume
 
 // machine_handlers.cc
 ApiHandler GetVersion, GetDocument, GetMachine, GetConfig, PutConfig, StartMachine, PauseMachine,
-    ResumeMachine, SaveMachine, PressPowerButton, ShutDownMachine, StopMachine, GetStatistics;
+    ResumeMachine, SaveMachine, RecordWorkingSet, PressPowerButton, ShutDownMachine, StopMachine,
+    GetStatistics;
 // device_handlers.cc
 ApiHandler ListDisks, GetDisk, ResizeDisk, SwapDisk, ListDevices, GetDevice, MoveQueue, SetTrace,
     GetLatencies;

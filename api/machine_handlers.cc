@@ -65,6 +65,12 @@ absl::StatusOr<Json> SaveMachine(MachineControl& control, const ApiArguments& gi
   return Json();
 }
 
+absl::StatusOr<Json> RecordWorkingSet(MachineControl& control, const ApiArguments& /*given*/) {
+  RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
+  RINGSIDE_RETURN_IF_ERROR(machine->RecordWorkingSet());
+  return Json();
+}
+
 absl::StatusOr<Json> PressPowerButton(MachineControl& control, const ApiArguments& /*given*/) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
   RINGSIDE_RETURN_IF_ERROR(machine->PressPowerButton());

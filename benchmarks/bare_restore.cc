@@ -59,23 +59,30 @@ absl::Status RunUntilItSpeaks(KvmVcpu& vcpu) {
   return absl::InternalError("the guest does all but speak");
 }
 
+struct Parts final : BareMachine {
+  Parts(std::unique_ptr<Mapping> mapping, KvmVm&& machine, KvmVcpu&& processor)
+      : memory(std::move(mapping)), vm(std::move(machine)), vcpu(std::move(processor)) {}
+
+  const std::unique_ptr<Mapping> memory;
+  KvmVm vm;
+  KvmVcpu vcpu;
+};
+
 }  // namespace
 
-absl::StatusOr<int64_t> RestoreBare(const std::string& directory) {
-  const int64_t begin = MonotonicNs();
-  RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenSnapshot(directory));
+absl::StatusOr<std::unique_ptr<BareMachine>> GoOnBare(const Snapshot& snapshot) {
   const SavedMachine& state = snapshot.state;  // by this host, as all of them here
-  if (state.vcpus.size() != 1) return BadInput("'%s' has more vCPUs than one", directory);
+  if (state.vcpus.size() != 1) return BadInput("the snapshot has more vCPUs than one");
   RINGSIDE_ASSIGN_OR_RETURN(const Kvm kvm, Kvm::Open());
-  Mapping memory;
+  auto memory = std::make_unique<Mapping>();
   const uint64_t low = std::min(state.memory.size, kLowMemoryEnd);
-  RINGSIDE_RETURN_IF_ERROR(memory.Add(0, low, 0, snapshot.memory));
+  RINGSIDE_RETURN_IF_ERROR(memory->Add(0, low, 0, snapshot.memory));
   if (low < state.memory.size) {
     RINGSIDE_RETURN_IF_ERROR(
-        memory.Add(kMemoryAbove4G, state.memory.size - low, low, snapshot.memory));
+        memory->Add(kMemoryAbove4G, state.memory.size - low, low, snapshot.memory));
   }
   RINGSIDE_ASSIGN_OR_RETURN(KvmVm vm, kvm.CreateVm());
-  RINGSIDE_RETURN_IF_ERROR(vm.SetMemory(memory.regions()));
+  RINGSIDE_RETURN_IF_ERROR(vm.SetMemory(memory->regions()));
   RINGSIDE_RETURN_IF_ERROR(vm.SetIntelPages(kKvmTss, kKvmIdentityMap));
   RINGSIDE_RETURN_IF_ERROR(vm.CreateIrqchip());
   if (state.vm.pit.has_value()) RINGSIDE_RETURN_IF_ERROR(vm.CreatePit());
@@ -83,6 +90,13 @@ absl::StatusOr<int64_t> RestoreBare(const std::string& directory) {
   RINGSIDE_RETURN_IF_ERROR(RestoreVcpu(state.vcpus[0], VcpuStateShape::OfTheSame(kvm), vcpu));
   RINGSIDE_RETURN_IF_ERROR(RestoreVm(state.vm, RestoreClock::kStood, vm));
   RINGSIDE_RETURN_IF_ERROR(RunUntilItSpeaks(vcpu));
+  return std::make_unique<Parts>(std::move(memory), std::move(vm), std::move(vcpu));
+}
+
+absl::StatusOr<int64_t> RestoreBare(const std::string& directory) {
+  const int64_t begin = MonotonicNs();
+  RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenSnapshot(directory));
+  RINGSIDE_ASSIGN_OR_RETURN(const auto machine, GoOnBare(snapshot));
   return MonotonicNs() - begin;
 }
 

@@ -6,14 +6,24 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "vmm/machine_state.h"
 
 namespace ringside {
 
-// Goes on from the snapshot of a machine with one vCPU until its guest writes to COM1; returns how
-// many ns that took, from before the snapshot is opened. Taking it apart again is not in that time.
+class BareMachine {
+ public:
+  virtual ~BareMachine() = default;
+};
+// One with one vCPU, which has gone on from the snapshot until its guest wrote to COM1, and stands
+// since. The snapshot outlives it.
+absl::StatusOr<std::unique_ptr<BareMachine>> GoOnBare(const Snapshot& snapshot);
+
+// The same from a directory. Returns how many ns that took, from before the snapshot is opened.
+// Taking it apart again is not in that time.
 absl::StatusOr<int64_t> RestoreBare(const std::string& directory);
 
 }  // namespace ringside

@@ -90,6 +90,7 @@ struct Fork {
   std::vector<Passt> passts;
   std::unique_ptr<Machine> machine;
   std::string vsock;
+  bool is_recorded = false;
   std::thread command;                        // has `result` until it is joined
   std::atomic<bool> is_command_over = false;  // that thread is done
 };
@@ -165,9 +166,9 @@ void ForkWorker::Begin(uint32_t number) {
 }
 
 absl::Status ForkWorker::Make(Fork& fork) {
-  RINGSIDE_ASSIGN_OR_RETURN(
-      MachineOptions wanted,
-      MakeMachineOptions(NumberedOptions(options_, fork.result.number), from_));
+  const RunOptions options = NumberedOptions(options_, fork.result.number);
+  fork.is_recorded = options.record_working_set;
+  RINGSIDE_ASSIGN_OR_RETURN(MachineOptions wanted, MakeMachineOptions(options, from_));
   MachineConfig& config = wanted.machine;
   // They share the terminal with each other and with the command's messages: none has it.
   if (wanted.serial.target == SerialOptions::Target::kStdio) {
@@ -250,6 +251,8 @@ void ForkWorker::StopThoseWithoutCommand() {
 
 void ForkWorker::Finish(Fork& fork) {
   const MachineEnd end = fork.machine->Wait();
+  const absl::Status recorded =
+      fork.is_recorded ? fork.machine->RecordWorkingSet() : absl::OkStatus();
   ForkResult& result = fork.result;
   if (fork.command.joinable()) {
     fork.machine.reset();  // and with it the command's connection
@@ -261,6 +264,10 @@ void ForkWorker::Finish(Fork& fork) {
     result.ended_ns = fork.age_ns();
     result.code = ExitCodeOf(end.kind);
     result.error = end.detail;
+  }
+  if (!recorded.ok() && result.error.empty()) {
+    result.error = std::string(Message(recorded));
+    result.code = kExitFailure;
   }
   if (result.code != kExitOk && code_ == kExitOk) code_ = result.code;
   Tell(result);

@@ -241,6 +241,7 @@ absl::StatusOr<Guest> Serve(const RunOptions& options, const Surroundings& aroun
 // What is left of a run.
 struct Results {
   MachineEnd end;
+  absl::Status recorded;  // the working set, if that is asked for
   int64_t first_run_ns = 0;
   uint64_t resident_at_start = 0;
   MachineStatistics statistics;
@@ -253,6 +254,7 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options,
                    ControlSocket* socket, MetricsFile* metrics) {
   Results results;
   results.end = machine->Wait();
+  if (options.record_working_set) results.recorded = machine->RecordWorkingSet();
   // Clients may ask until now; what they have asked for is over with the machine.
   if (socket != nullptr) socket->End();
   results.first_run_ns = machine->first_run_ns();
@@ -267,7 +269,7 @@ Results EndMachine(std::unique_ptr<Machine> machine, const RunOptions& options,
   return results;
 }
 
-// What comes when the machine has ended; returns whether all traces could be written.
+// What comes when the machine has ended; returns whether all that is asked for could be written.
 bool Report(const Results& results, const RunOptions& options, const TraceFiles& traces,
             int64_t start_ns, const Logger& log, LineWriter& errors) {
   if (!results.end.detail.empty()) log.Log(Severity::kError, "%s", results.end.detail);
@@ -279,9 +281,10 @@ bool Report(const Results& results, const RunOptions& options, const TraceFiles&
     PrintExplanations(results.statistics, results.explanations, results.memory_nodes,
                       options.explain);
   }
-  const bool traced = WriteTraces(results.traced, traces, log);
+  if (!results.recorded.ok()) log.Log(Severity::kError, "%s", Message(results.recorded));
+  const bool written = WriteTraces(results.traced, traces, log) && results.recorded.ok();
   errors.Flush();
-  return traced;
+  return written;
 }
 
 // Null: none is asked for.
@@ -353,9 +356,9 @@ int RunCommand(const RunOptions& options, int64_t start_ns, LogSink& sink, LineW
   if (traces->events != nullptr) traces->events->Finish();
   signals.Release();  // who does not read what is printed now is not waited for
 
-  const bool traced = Report(results, options, *traces, start_ns, log, errors);
+  const bool written = Report(results, options, *traces, start_ns, log, errors);
   if (signal != 0) signals.Deliver(signal);
-  return traced ? ExitCodeOf(results.end.kind) : kExitFailure;
+  return written ? ExitCodeOf(results.end.kind) : kExitFailure;
 }
 
 }  // namespace ringside

@@ -13,8 +13,10 @@
 namespace ringside {
 namespace {
 
-absl::Status ReadConfigFile(const std::string& path, MachineOptions& machine) {
-  RINGSIDE_ASSIGN_OR_RETURN(const std::string text, ReadConfigText("--config", path));
+absl::Status ReadConfigFile(const RunOptions& options, MachineOptions& machine) {
+  const std::string& path = options.config;
+  RINGSIDE_ASSIGN_OR_RETURN(std::string text, ReadConfigText("--config", path));
+  if (options.fork_number != 0) text = Numbered(std::move(text), options.fork_number);
   const absl::StatusOr<Json> json = ParseConfigJson(text);
   absl::Status status = json.ok() ? ReadOptions(*json, machine) : json.status();
   if (status.ok()) return status;
@@ -40,8 +42,9 @@ absl::Status CheckHasQueues(const char* option, const std::string& value,
 }
 
 // Those that a run with a template may have, beside --template itself.
-constexpr std::array<std::string_view, 7> kOfForks = {
-    "config", "print-config", "template", "forks", "forks-per-process", "exec", "stats"};
+constexpr std::array<std::string_view, 8> kOfForks = {
+    "config", "print-config",       "template", "forks", "forks-per-process",
+    "exec",   "record-working-set", "stats"};
 
 // An option of the command's own.
 absl::StatusOr<int64_t> ReadNumber(const OptionSpec& spec, const std::string& text) {
@@ -129,7 +132,7 @@ absl::StatusOr<MachineOptions> MakeMachineOptions(
   RINGSIDE_RETURN_IF_ERROR(CheckHasTemplate(options));
   MachineOptions machine;
   machine.machine.from = from;
-  if (!options.config.empty()) RINGSIDE_RETURN_IF_ERROR(ReadConfigFile(options.config, machine));
+  if (!options.config.empty()) RINGSIDE_RETURN_IF_ERROR(ReadConfigFile(options, machine));
   for (const auto& [flag, texts] : options.machine) {
     if (!texts.empty()) RINGSIDE_RETURN_IF_ERROR(SetOption(flag, texts, machine));
   }
@@ -138,6 +141,14 @@ absl::StatusOr<MachineOptions> MakeMachineOptions(
     return BadInput(
         "no kernel is given: give --kernel FILE, a \"kernel\" in --config's file, --restore DIR "
         "or --template DIR");
+  }
+  if (options.record_working_set) {
+    if (machine.machine.restore.empty() && options.template_directory.empty()) {
+      return BadInput(
+          "--record-working-set is about a snapshot, and there is none: give --restore "
+          "DIR or --template DIR");
+    }
+    machine.machine.restore_working_set = false;  // what it does not need is in no later one
   }
   RINGSIDE_RETURN_IF_ERROR(CheckChoices(options));
   RINGSIDE_RETURN_IF_ERROR(MetricsInterval(options).status());

@@ -57,7 +57,7 @@ void AddOwnOption(CLI::App& run, RunOptions& options, const RunOption& option) {
 }  // namespace
 
 std::span<const RunOption> OwnRunOptions() {
-  static const std::array<RunOption, 16> kOptions = {{
+  static const std::array<RunOption, 17> kOptions = {{
       {.name = "config",
        .placeholder = "FILE",
        .doc = "read the machine's options from this JSON file; those given here override them, "
@@ -92,6 +92,11 @@ std::span<const RunOption> OwnRunOptions() {
        .doc = "run this command line in each fork by its agent, print what it says behind the "
               "fork's number, and end the fork with it",
        .text = &RunOptions::exec},
+      {.name = "record-working-set",
+       .placeholder = "",
+       .doc = "of a machine that goes on from a snapshot, with forks of the first: note beside the "
+              "snapshot at the end which pages it has used, so that later ones have them at once",
+       .is_on = &RunOptions::record_working_set},
       {.name = "stats",
        .placeholder = "[FORMAT]",
        .choices = {"table", "json"},
@@ -143,12 +148,17 @@ std::span<const RunOption> OwnRunOptions() {
 
 RunOptions NumberedOptions(const RunOptions& options, uint32_t number) {
   RunOptions numbered = options;
+  numbered.fork_number = number;
+  numbered.record_working_set = options.record_working_set && number == 1;
   for (auto& [flag, texts] : numbered.machine) {
-    for (std::string& text : texts) {
-      absl::StrReplaceAll({{"{n}", absl::StrCat(number)}}, &text);
-    }
+    for (std::string& text : texts) text = Numbered(std::move(text), number);
   }
   return numbered;
+}
+
+std::string Numbered(std::string text, uint32_t number) {
+  absl::StrReplaceAll({{"{n}", absl::StrCat(number)}}, &text);
+  return text;
 }
 
 void AddRunOptions(CLI::App& run, RunOptions& options, bool with_help) {

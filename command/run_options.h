@@ -30,15 +30,19 @@ struct RunOptions {
   bool timing = false;
   std::string api_sock;  // a path; empty: no control socket
   // Of many machines that go on from one (command/forks_command.h).
-  std::string template_directory;  // empty: there is one machine
-  std::string forks;               // a number; empty: 1
-  std::string forks_per_process;   // likewise; empty: kForksPerProcess
-  std::string exec;                // a command line for each guest's shell; empty: none
-  bool serve = false;              // the command is `serve`: clients have the machine started
+  std::string template_directory;   // empty: there is one machine
+  std::string forks;                // a number; empty: 1
+  std::string forks_per_process;    // likewise; empty: kForksPerProcess
+  std::string exec;                 // a command line for each guest's shell; empty: none
+  bool record_working_set = false;  // of the machine at its end; of forks the first
+  uint32_t fork_number = 0;         // see NumberedOptions; 0: it is none
+  bool serve = false;               // the command is `serve`: clients have the machine started
 };
 
-// As they are for the fork of that number, which stands for "{n}" in each option of the machine.
+// As they are for the fork of that number, which stands for "{n}" in all that is said of the
+// machine, here and in the file `config`.
 RunOptions NumberedOptions(const RunOptions& options, uint32_t number);
+std::string Numbered(std::string text, uint32_t number);
 
 // One of the command's own: a switch without a value, or a text.
 struct RunOption {

@@ -41,6 +41,9 @@ absl::StatusOr<Json> Describe(const Snapshot& snapshot) {
               {"cpus", state.vcpus.size()},
               {"memory", state.memory.size},
               {"written", allocated},
+              {"working_set",
+               {{"written_pages", PagesOf(snapshot.working_set.written)},
+                {"read_pages", PagesOf(snapshot.working_set.read)}}},
               {"pit", state.vm.pit.has_value()},
               {"devices", devices}};
 }
@@ -48,10 +51,13 @@ absl::StatusOr<Json> Describe(const Snapshot& snapshot) {
 std::string TextOf(const Json& json) {
   std::string devices;
   for (const Json& device : json["devices"]) devices += ' ' + device.get<std::string>();
+  const Json& used = json["working_set"];
   return absl::StrFormat(
-      "saved    %s\ncpus     %d\nmemory   %s, of which %s are in the file\ndevices %s\n",
+      "saved    %s\ncpus     %d\nmemory   %s, of which %s are in the file\nused     %d pages are "
+      "written and %d read, as far as a working set was recorded\ndevices %s\n",
       json["saved"].get<std::string>(), json["cpus"].get<uint64_t>(),
       FormatSize(json["memory"].get<uint64_t>()), FormatSize(json["written"].get<uint64_t>()),
+      used["written_pages"].get<uint64_t>(), used["read_pages"].get<uint64_t>(),
       devices.empty() ? " none" : devices);
 }
 

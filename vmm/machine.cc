@@ -62,6 +62,10 @@ absl::Status Machine::Save(const std::string& directory,
   return internals_->Save(directory, progress ? progress : [](uint64_t, uint64_t) {});
 }
 
+absl::Status Machine::RecordWorkingSet() {
+  return internals_->RecordWorkingSet();
+}
+
 absl::StatusOr<std::shared_ptr<const MachineTemplate>> Machine::MakeTemplate(
     absl::Duration patience) {
   return internals_->MakeTemplate(patience);

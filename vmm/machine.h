@@ -108,6 +108,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status Save(const std::string& directory, const MemoryProgress& progress);
   // As Machine::MakeTemplate.
   absl::StatusOr<std::shared_ptr<const MachineTemplate>> MakeTemplate(absl::Duration patience);
+  // As Machine::RecordWorkingSet.
+  absl::Status RecordWorkingSet() const;
 
  private:
   friend class Machine;

@@ -215,6 +215,9 @@ absl::Status Machine::Internals::Build() {
     RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
   }
   RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_, from_.get()));
+  if (from_ != nullptr && !memory_->is_shared() && config_.restore_working_set) {
+    PrepareMemory(from_->parts().snapshot.working_set, memory_->regions());
+  }
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
   if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));

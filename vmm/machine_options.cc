@@ -248,6 +248,11 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
          .type = Plain(OptionKind::kChoice),
          .doc = "what the guest's clocks did while it was saved: nothing, or went on"},
         [](auto& machine) -> auto& { return machine.restore_clock; }},
+       {{.name = "restore-working-set",
+         .type = Plain(OptionKind::kSwitch),
+         .doc = "whether memory that is mapped is prepared before the guest runs, where the "
+                "snapshot has a working set (docs/snapshots.md)"},
+        [](auto& machine) -> auto& { return machine.restore_working_set; }},
        {{.name = "initrd",
          .type = Plain(OptionKind::kPath),
          .doc = "the initial RAM disk",

@@ -5,6 +5,7 @@
 // of both beside them. A restore goes the other way, so that no interrupt of a device is lost under
 // a controller's state.
 #include <cerrno>
+#include <cstdlib>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +17,7 @@
 #include "base/status.h"
 #include "boot/generation.h"
 #include "kvm/memory_layout.h"
+#include "snapshot/state_file.h"
 #include "vmm/machine.h"
 #include "vmm/machine_state.h"
 
@@ -77,6 +79,36 @@ absl::Status Machine::Internals::Save(const std::string& directory,
   RINGSIDE_RETURN_IF_ERROR(WriteState(directory, EncodeMachine(state)));
   std::move(remove).Cancel();
   std::move(remove_directory).Cancel();
+  return absl::OkStatus();
+}
+
+absl::Status Machine::Internals::RecordWorkingSet() const {
+  if (from_ == nullptr || from_->parts().snapshot.path.empty()) {
+    return absl::FailedPreconditionError(
+        "a working set is of a machine that goes on from the directory of a snapshot, with its "
+        "memory mapped (restore-memory=mapped): this one does not");
+  }
+  const Snapshot& snapshot = from_->parts().snapshot;
+  RINGSIDE_ASSIGN_OR_RETURN(const WorkingSet set, FindWorkingSet(memory_->regions()));
+  const std::vector<uint8_t> bytes = EncodeWorkingSet(set, snapshot.state.memory.identity);
+  if (bytes.size() > kMostStateBytes) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the working set is too scattered: its file would have %d bytes, and may "
+                        "have %d",
+                        bytes.size(), kMostStateBytes));
+  }
+  // Under its name only once all of it is there. It need not outlive a power cut.
+  const std::string path = WorkingSetPath(snapshot.directory);
+  std::string partial = path + ".XXXXXX";
+  const UniqueFd fd(mkostemp(partial.data(), O_CLOEXEC));
+  absl::Cleanup remove = [&] { unlink(partial.c_str()); };
+  if (!fd.valid() ||
+      write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()) ||
+      rename(partial.c_str(), path.c_str()) != 0) {
+    return absl::FailedPreconditionError(
+        ErrnoError(errno, absl::StrFormat("cannot write '%s'", path)).message());
+  }
+  std::move(remove).Cancel();
   return absl::OkStatus();
 }
 

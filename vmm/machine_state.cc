@@ -94,6 +94,35 @@ absl::StatusOr<UniqueFd> OpenFile(const std::string& path, uint64_t& size) {
   return fd;
 }
 
+// Of a file of sections.
+absl::StatusOr<std::vector<uint8_t>> ReadFile(const std::string& path) {
+  uint64_t size = 0;
+  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(path, size));
+  if (size > kMostStateBytes) {
+    return BadInput("'%s' has %d bytes, and such a file has %d at most", path, size,
+                    kMostStateBytes);
+  }
+  std::vector<uint8_t> bytes(size);
+  const ssize_t got = pread(file.get(), bytes.data(), bytes.size(), 0);
+  if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", path));
+  bytes.resize(static_cast<size_t>(got));
+  return bytes;
+}
+
+absl::Status ReadWorkingSet(Snapshot& snapshot) {
+  const std::string path = WorkingSetPath(snapshot.directory);
+  const absl::StatusOr<std::vector<uint8_t>> bytes = ReadFile(path);
+  if (absl::IsNotFound(bytes.status())) return absl::OkStatus();
+  RINGSIDE_RETURN_IF_ERROR(bytes.status());
+  absl::StatusOr<WorkingSet> set = DecodeWorkingSet(*bytes, snapshot.state.memory);
+  if (!set.ok()) {
+    return BadInput("'%s': %s; a restore can do without it: delete it", path,
+                    Message(set.status()));
+  }
+  snapshot.working_set = *std::move(set);
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 std::vector<uint8_t> EncodeMachine(const SavedMachine& state) {
@@ -124,22 +153,16 @@ absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory) {
   const std::string state_path = absl::StrCat(directory, "/", kStateFile);
   const std::string memory_path = MemoryPath(directory);
   Snapshot snapshot;
-  uint64_t size = 0;
-  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd file, OpenFile(state_path, size));
-  if (size > kMostStateBytes) {
-    return BadInput("'%s' has %d bytes, and a state has %d at most", state_path, size,
-                    kMostStateBytes);
-  }
-  std::vector<uint8_t> bytes(size);
-  const ssize_t got = pread(file.get(), bytes.data(), bytes.size(), 0);
-  if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", state_path));
-  bytes.resize(static_cast<size_t>(got));
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadFile(state_path));
   absl::StatusOr<SavedMachine> state = DecodeMachine(bytes);
   if (!state.ok()) return Of(absl::StrFormat("'%s'", state_path), state.status());
   snapshot.state = *std::move(state);
+  uint64_t size = 0;
   RINGSIDE_ASSIGN_OR_RETURN(snapshot.memory, OpenFile(memory_path, size));
   RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(snapshot.state.memory, snapshot.memory, memory_path));
   snapshot.path = memory_path;
+  snapshot.directory = directory;
+  RINGSIDE_RETURN_IF_ERROR(ReadWorkingSet(snapshot));
   return snapshot;
 }
 

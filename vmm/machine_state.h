@@ -15,6 +15,7 @@
 #include "kvm/vm_state.h"
 #include "ringside/machine_template.h"
 #include "snapshot/memory_image.h"
+#include "snapshot/working_set.h"
 #include "vmm/guest_devices.h"
 #include "vmm/host_state.h"
 
@@ -35,6 +36,9 @@ struct SavedMachine {
 inline std::string MemoryPath(const std::string& directory) {
   return directory + '/' + kMemoryFile;
 }
+inline std::string WorkingSetPath(const std::string& directory) {
+  return directory + "/working-set";
+}
 
 std::vector<uint8_t> EncodeMachine(const SavedMachine& state);
 // InvalidArgument: it is damaged, incomplete, or of another Ringside; says what.
@@ -42,8 +46,10 @@ absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes);
 
 struct Snapshot {
   SavedMachine state;
-  UniqueFd memory;   // opened to be read
-  std::string path;  // of the memory's file; empty: it is in no file system
+  UniqueFd memory;         // opened to be read
+  std::string path;        // of the memory's file; empty: it is in no file system
+  std::string directory;   // likewise
+  WorkingSet working_set;  // empty: none was recorded
 };
 // Of a directory. Errors name the file. The memory is this state's; its content is not looked at.
 absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory);

@@ -422,6 +422,9 @@ struct MachineConfig {
   std::shared_ptr<const MachineTemplate> from = {};
   RestoreMemory restore_memory = RestoreMemory::kAuto;
   RestoreClock restore_clock = RestoreClock::kStood;
+  // Whether memory that is mapped is prepared before the guest runs, as far as the snapshot has the
+  // pages that one before it used (Machine::RecordWorkingSet).
+  bool restore_working_set = true;
   std::string kernel = {};  // path of a bzImage or an ELF file
   std::string initrd = {};  // path; empty: none
   std::string command_line = "console=ttyS0 panic=-1";

@@ -103,6 +103,12 @@ class RINGSIDE_EXPORT Machine {
   // directory cannot be used. On an error there is no snapshot.
   absl::Status Save(const std::string& directory,
                     const std::function<void(uint64_t done, uint64_t of)>& progress = {});
+  // Of a machine that goes on from the directory of a snapshot, with memory that is mapped from it:
+  // writes beside that which pages it has used until now, so that those who go on from there later
+  // have them before they run (MachineConfig::restore_working_set). One that was given pages so
+  // itself has used them. Takes the place of an earlier one. Also when the machine has ended. Any
+  // thread. FailedPrecondition: it is no such machine, or the directory cannot be written.
+  absl::Status RecordWorkingSet();
   // Has others go on from where a paused machine is (MachineConfig::from), at once, and writes
   // nothing. The machine shares its memory with them from then on, as they do with each other; so
   // nothing that reaches it by DMA may be attached. One that itself goes on from another has its

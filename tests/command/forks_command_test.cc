@@ -122,6 +122,17 @@ TEST_F(ForksCommandTest, WithTooFewDescriptorsSomeComeUpAndTheLimitIsNamed) {
   EXPECT_GE(well, 2U) << result.errors;
 }
 
+TEST_F(ForksCommandTest, TheFirstOnesWorkingSetIsForAllLaterOnes) {
+  Save(kMeasuresASecond, "rsdp");
+  const ProcessResult first = RunProcess(Command({"--forks", "2", "--record-working-set"}));
+  EXPECT_EQ(first.status, 0) << first.errors;
+  const ProcessResult info =
+      RunProcess({RINGSIDE_COMMAND, "snapshot", "info", "--json", Path("snap")});
+  EXPECT_GT(json::parse(info.output)["working_set"]["written_pages"], 2) << info.output;
+  const ProcessResult later = RunProcess(Command({"--forks", "2"}));
+  EXPECT_EQ(later.status, 0) << later.errors;
+}
+
 // Of two, each in a process: one process is killed, as a host without memory does it.
 TEST_F(ForksCommandTest, AProcessThatIsKilledTakesNoOtherAlong) {
   Save("rw=randread qd=1 runtime=60s wait=irq", "rsdp");
@@ -160,6 +171,8 @@ TEST_F(ForksCommandTest, RefusesWhatMakesNoSense) {
   };
   refused({"--kernel", RINGSIDE_GUEST_ELF, "--forks", "2"}, "there is none: give --template DIR");
   refused({"--kernel", RINGSIDE_GUEST_ELF, "--exec", "id"}, "there is none: give --template DIR");
+  refused({"--kernel", RINGSIDE_GUEST_ELF, "--record-working-set"},
+          "there is none: give --restore");
   refused({"--template", "snap", "--forks", "0"}, "1 to 65536 forks");
   refused({"--template", "snap", "--forks-per-process", "x"}, "--forks-per-process");
   refused({"--template", "snap", "--timing"}, "--timing is about one machine");

@@ -1,5 +1,5 @@
-// States of saved machines by anybody, whose checksums are right: what is taken is what would be
-// written again, and what is not is told in one line.
+// States and working sets of saved machines by anybody, whose checksums are right: what is taken is
+// what would be written again, and what is not is told in one line.
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -22,7 +22,8 @@ void Require(bool holds) {
 // Sections of the input: which, its version, its length in 16 bytes, and its bytes.
 std::vector<uint8_t> FileOf(std::span<const uint8_t> input) {
   constexpr std::array kTags = {StateTag("MACH"), StateTag("VM  "), StateTag("VCPU"),
-                                StateTag("DEVS"), StateTag("NONE")};
+                                StateTag("DEVS"), StateTag("NONE"), StateTag("WSOF"),
+                                StateTag("WSWR"), StateTag("WSRD")};
   StateFileWriter file;
   while (input.size() >= 3) {
     const size_t size = std::min<size_t>(size_t{16} * input[2], input.size() - 3);
@@ -32,7 +33,20 @@ std::vector<uint8_t> FileOf(std::span<const uint8_t> input) {
   return std::move(file).Finish();
 }
 
+// Of memory with an identity of zeroes, which an input can have.
+void CheckWorkingSet(std::span<const uint8_t> bytes) {
+  constexpr MemoryImage kMemory = {.size = uint64_t{1} << 30};
+  const absl::StatusOr<WorkingSet> set = DecodeWorkingSet(bytes, kMemory);
+  if (!set.ok()) {
+    Require(Message(set.status()).find('\n') == std::string_view::npos);
+    return;
+  }
+  Require(PagesOf(set->written) <= kMemory.size / 4096);
+  Require(std::ranges::equal(EncodeWorkingSet(*set, kMemory.identity), bytes));
+}
+
 void Check(std::span<const uint8_t> bytes) {
+  CheckWorkingSet(bytes);
   const absl::StatusOr<SavedMachine> state = DecodeMachine(bytes);
   if (!state.ok()) {
     Require(Message(state.status()).find('\n') == std::string_view::npos);

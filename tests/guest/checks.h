@@ -19,9 +19,11 @@ void SayRsdp(const BootInfo& info);
 void CheckHighMemory(const BootInfo& info);
 void CheckUnmapped();
 
-// serial_checks.cc: the first two wait for ever for someone to type, the last never returns.
+// serial_checks.cc: the first two wait for ever for someone to type; Keep and Beat never return.
 void CheckEcho();
 void CheckSerialInterrupt();
+void Keep();
+void Touch(uint64_t pages);  // once somebody has typed
 void Beat(uint64_t period_us, uint64_t written_mib);
 
 // cpu_checks.cc

@@ -7,6 +7,8 @@
 //   irq=1       receives one character from COM1 by interrupt
 //   beat=N      says a byte every N us for good, the first behind the line "guest: beats"; before
 //               that it writes to each page of written=N MiB
+//   keep=1      keeps a number that is typed to it, and says it at each end of a line, for good
+//   touch=N     waits for a character, writes to N pages, and says how long that took
 //   cpuid=1     prints CPUID leaves
 //   pit=1       says whether an interval timer counts
 //   panics=N    says at pvpanic's port N times that it has crashed, which it has not
@@ -104,6 +106,9 @@ void RunChecks(const CommandLine& command_line) {
   MeasureNet(command_line);
   MeasureVsock(command_line);
   if (command_line.IsOn("button")) AwaitButton();
+  if (command_line.IsOn("keep")) Keep();
+  const uint64_t pages = command_line.GetNumber("touch", 0);
+  if (pages > 0) Touch(pages);
   const uint64_t beat_us = command_line.GetNumber("beat", 0);
   if (beat_us > 0) Beat(beat_us, command_line.GetNumber("written", 0));
 }

@@ -44,6 +44,29 @@ void CheckSerialInterrupt() {
   Say("irq got ", Hex{static_cast<uint64_t>(interrupt_char), 2});
 }
 
+void Keep() {
+  const uint64_t page = AllocatePages(kPageSize);
+  Say("keeps");
+  for (;;) {
+    const char c = ReadChar();
+    if (c == '\n') {
+      Say("keeps ", Decimal{Load<uint64_t>(page)});
+    } else {
+      Store(page, Load<uint64_t>(page) * 10 + static_cast<uint64_t>(c - '0'));
+    }
+  }
+}
+
+void Touch(uint64_t pages) {
+  if (!InitClock()) return;
+  const uint64_t first = AllocatePages(pages * kPageSize);
+  Say("touches");
+  ReadChar();
+  const uint64_t start = TimeStamp();
+  for (uint64_t i = 0; i < pages; ++i) Store(first + i * kPageSize, i + 1);
+  Say("touched in ", Decimal{TicksToNs(TimeStamp() - start)}, " ns");
+}
+
 // Without a look at the transmitter, which would be an exit before each byte: what is dropped is
 // not missed.
 void Beat(uint64_t period_us, uint64_t written_mib) {

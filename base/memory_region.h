@@ -13,7 +13,7 @@ struct MemoryRegion {
   uint64_t guest_address;
   uint64_t size;       // bytes
   std::byte* host;     // where guest_address is mapped
-  int fd;              // memfd behind the mapping
+  int fd;              // memfd behind the mapping; -1: none, and it cannot be shared
   uint64_t fd_offset;  // of guest_address in fd
   uint16_t index;      // among all regions
 

@@ -20,7 +20,8 @@ constexpr char kHelp[] =
     "  ringside ctl vm.sock save snap --stop on\n"
     "  ringside snapshot info snap\n"
     "  ringside snapshot verify snap\n"
-    "  ringside run --restore snap --disk path=root.img\n\n"
+    "  ringside run --restore snap --disk path=root.img\n"
+    "  ringside run --restore snap --restore-handler handler.sock --disk path=root.img\n\n"
     "Exit codes: 0 done, 1 failure at run time, 2 it is no snapshot, or is damaged.";
 
 absl::StatusOr<uint64_t> AllocatedBytes(const UniqueFd& file) {

@@ -1,5 +1,6 @@
 #include "devices/guest_memory.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -31,6 +32,17 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::CopyOnWrite(const Uniq
   return memory;
 }
 
+absl::StatusOr<std::unique_ptr<GuestMemory>> GuestMemory::OnDemand(std::span<const Range> ranges,
+                                                                   std::span<const int> nodes) {
+  std::unique_ptr<GuestMemory> memory(new GuestMemory(false, nodes));
+  RINGSIDE_ASSIGN_OR_RETURN(memory->userfault_, Userfault::Create());
+  RINGSIDE_RETURN_IF_ERROR(memory->Map(UniqueFd(), ranges));
+  for (const MemoryRegion& region : memory->regions_) {
+    RINGSIDE_RETURN_IF_ERROR(memory->userfault_->Register({region.host, region.size}));
+  }
+  return memory;
+}
+
 absl::Status GuestMemory::Map(const UniqueFd& file, std::span<const Range> ranges) {
   uint64_t offset = 0;
   for (const Range& range : ranges) {
@@ -47,8 +59,8 @@ absl::Status GuestMemory::Map(const UniqueFd& file, std::span<const Range> range
 }
 
 absl::StatusOr<void*> GuestMemory::Map(int fd, uint64_t offset, uint64_t size, void* where) const {
-  const int flags =
-      (is_shared() ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE | (where == nullptr ? 0 : MAP_FIXED);
+  const int flags = (is_shared() ? MAP_SHARED : MAP_PRIVATE) | MAP_NORESERVE |
+                    (fd < 0 ? MAP_ANONYMOUS : 0) | (where == nullptr ? 0 : MAP_FIXED);
   void* host = mmap(where, size, PROT_READ | PROT_WRITE, flags, fd, static_cast<off_t>(offset));
   if (host == MAP_FAILED) {
     return ErrnoError(errno, absl::StrFormat("cannot map %d bytes of guest memory", size),
@@ -79,6 +91,12 @@ absl::Status GuestMemory::Freeze() {
   }
   if (!status.ok()) RINGSIDE_RETURN_IF_ERROR(MapAgain(true));
   return status;
+}
+
+bool GuestMemory::Drop() const {
+  return std::ranges::all_of(regions_, [this](const MemoryRegion& region) {
+    return userfault_->Drop({region.host, region.size});
+  });
 }
 
 GuestMemory::~GuestMemory() {

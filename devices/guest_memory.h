@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <span>
 #include <type_traits>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "absl/status/statusor.h"
 #include "base/fd.h"
 #include "base/memory_region.h"
+#include "base/userfault.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -61,6 +63,10 @@ class GuestMemory {
   static absl::StatusOr<std::unique_ptr<GuestMemory>> CopyOnWrite(const UniqueFd& file,
                                                                   std::span<const Range> ranges,
                                                                   std::span<const int> nodes = {});
+  // The same, but that another process gives each page when it is first touched: the one that is
+  // handed userfault()'s descriptor. Until then whoever touches memory waits.
+  static absl::StatusOr<std::unique_ptr<GuestMemory>> OnDemand(std::span<const Range> ranges,
+                                                               std::span<const int> nodes = {});
   ~GuestMemory();
   GuestMemory(const GuestMemory&) = delete;
   GuestMemory& operator=(const GuestMemory&) = delete;
@@ -72,6 +78,10 @@ class GuestMemory {
   // mapping's own, as if it had been made by CopyOnWrite, and what the descriptor shows stays,
   // sealed. On an error all is as before.
   absl::Status Freeze();
+  // Null: no other process gives it.
+  const Userfault* userfault() const { return userfault_.has_value() ? &*userfault_ : nullptr; }
+  // Of memory on demand: as Userfault::Drop, of all of it.
+  bool Drop() const;
 
   // Whoever shows the guest something, and whoever looks at what the guest has written after it,
   // say so: the guest uses the same memory with devices on several threads, one after the other,
@@ -104,12 +114,14 @@ class GuestMemory {
  private:
   GuestMemory(bool is_shared, std::span<const int> nodes)
       : is_shared_(is_shared), nodes_(nodes.begin(), nodes.end()) {}
+  // Of a file, or where there is none, of nothing but zeroes.
   absl::Status Map(const UniqueFd& file, std::span<const Range> ranges);
   // At `where`, which it takes the place of, or anywhere.
   absl::StatusOr<void*> Map(int fd, uint64_t offset, uint64_t size, void* where) const;
   absl::Status MapAgain(bool is_shared);
 
-  UniqueFd fd_;                  // none: another's
+  UniqueFd fd_;  // none: another's, or no file
+  std::optional<Userfault> userfault_;
   std::atomic<bool> is_shared_;  // atomic: Freeze does not wait for those who ask
   const std::vector<int> nodes_;
   std::vector<MemoryRegion> regions_;

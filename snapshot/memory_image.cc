@@ -190,16 +190,20 @@ absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
     return Damaged(path, absl::StrFormat("has %d bytes instead of %d", status.st_size,
                                          image.size + kPageSize));
   }
-  Trailer trailer;
-  const ssize_t got = pread(file.get(), &trailer, sizeof trailer, static_cast<off_t>(image.size));
+  std::array<std::byte, sizeof(Trailer)> page;
+  const ssize_t got = pread(file.get(), page.data(), page.size(), static_cast<off_t>(image.size));
   if (got < 0) return ErrnoError(errno, "cannot read " + path);
-  if (got != static_cast<ssize_t>(sizeof trailer)) return Damaged(path, "became shorter meanwhile");
+  if (got != std::ssize(page)) return Damaged(path, "became shorter meanwhile");
+  const std::string_view wrong = WrongWithTrailer(image, page);
+  return wrong.empty() ? absl::OkStatus() : Damaged(path, wrong);
+}
+
+std::string_view WrongWithTrailer(const MemoryImage& image, std::span<const std::byte> page) {
+  Trailer trailer;
+  std::memcpy(&trailer, page.data(), sizeof trailer);
   const Trailer expected = TrailerOf(image);
-  if (trailer.magic != kMagic || trailer.crc != CrcOf(trailer)) {
-    return Damaged(path, "is not one, or is damaged");
-  }
-  if (std::memcmp(&trailer, &expected, sizeof trailer) == 0) return absl::OkStatus();
-  return Damaged(path, "belongs to another snapshot");
+  if (trailer.magic != kMagic || trailer.crc != CrcOf(trailer)) return "is not one, or is damaged";
+  return std::memcmp(&trailer, &expected, sizeof trailer) == 0 ? "" : "belongs to another snapshot";
 }
 
 absl::Status VerifyMemoryImage(const MemoryImage& image, const UniqueFd& file,

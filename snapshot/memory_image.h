@@ -18,6 +18,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "base/fd.h"
@@ -47,6 +48,10 @@ absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regio
 // Whether the file is this image, as far as its length and trailer tell.
 absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
                               const std::string& path);
+
+// The same of the page that ends it alone: what is wrong with that, to stand behind what the memory
+// is called ("belongs to another snapshot"); empty: nothing.
+std::string_view WrongWithTrailer(const MemoryImage& image, std::span<const std::byte> page);
 
 // Reads all of it.
 absl::Status VerifyMemoryImage(const MemoryImage& image, const UniqueFd& file,

@@ -106,10 +106,10 @@ absl::Status Disks::MapMemory(const BackendDescription& backend, BlockDevice& de
 
 absl::Status Disks::CheckTakes(const BackendDescription& backend, const GuestMemory& memory) {
   if (memory.is_shared() || backend.takes_any_memory) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrFormat("'%s' reaches memory by DMA, which cannot be mapped from a snapshot: give "
-                      "restore-memory=copied",
-                      backend.name));
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "'%s' reaches memory by DMA, which cannot be mapped from a snapshot: give "
+      "restore-memory=copied%s",
+      backend.name, memory.userfault() != nullptr ? ", and no restore-handler" : ""));
 }
 
 absl::Status Disks::CheckTakeAnyMemory() const {

@@ -43,6 +43,7 @@
 #include "vmm/event_queue.h"
 #include "vmm/guest_devices.h"
 #include "vmm/machine_state.h"
+#include "vmm/memory_handler.h"
 #include "vmm/memory_watch.h"
 #include "vmm/networks.h"
 #include "vmm/pauser.h"
@@ -61,6 +62,8 @@ struct MachineHooks {
   std::vector<InnerDevice> devices;
   // Opens the devices of MachineConfig::assigned; null: the kernel's VFIO does.
   AssignedDevices::Opener open_assigned;
+  // How long the handler of MachineConfig::restore_handler may take until the machine is made.
+  absl::Duration handler_patience = absl::Seconds(30);
 };
 
 class RINGSIDE_HIDDEN Machine::Internals {
@@ -140,7 +143,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status SettleInterrupts();
   absl::StatusOr<VcpuStateShape> ShapeOf(const SavedMachine& state) const;
   absl::Status FreezeMemory(Snapshot& snapshot);
-  // Where it comes from a file, which may become shorter.
+  // Where it comes from a file, which may become shorter, or from another process.
   absl::Status WatchMemory();
   // Into one that is built and has not started: instead of LoadGuest.
   absl::Status Load(const SavedMachine& state);
@@ -156,7 +159,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status Start();
   const MachineEnd& Wait();
   void End(MachineEnd end);
-  // As MemoryWatch::Loss.
+  // As MemoryWatch::Loss and MemoryHandler::Loss.
   absl::Status MemoryLoss() const;
   void FlushConsole();
   MachineStatistics Statistics();
@@ -175,6 +178,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // What its memory is a copy of; null: it has its own.
   std::shared_ptr<const MachineTemplate> from_;
   std::unique_ptr<GuestMemory> memory_;  // outlives disks_ and assigned_, which reach it by DMA
+  // Outlives vm_, whose end may wait for pages. Null: no other process gives the memory.
+  std::unique_ptr<MemoryHandler> memory_handler_;
   std::optional<KvmVm> vm_;
   bool has_pit_ = false;
   std::vector<std::vector<kvm_cpuid_entry2>> cpuids_;  // by vCPU, as they were given

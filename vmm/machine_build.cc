@@ -75,6 +75,7 @@ bool NeedsPit(Pit pit, bool tsc_deadline) {
 }
 
 bool IsCopied(const MachineConfig& config) {
+  if (!config.restore_handler.empty()) return false;
   if (config.restore_memory != RestoreMemory::kAuto) {
     return config.restore_memory == RestoreMemory::kCopied;
   }
@@ -90,6 +91,7 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& c
   std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
   if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
   if (from == nullptr) return GuestMemory::Create(ranges, config.memory_nodes);
+  if (!config.restore_handler.empty()) return GuestMemory::OnDemand(ranges, config.memory_nodes);
   const Snapshot& saved = from->parts().snapshot;
   if (IsCopied(config)) {
     if (saved.path.empty()) {
@@ -103,6 +105,11 @@ absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& c
     return memory;
   }
   return GuestMemory::CopyOnWrite(saved.memory, ranges, config.memory_nodes);
+}
+
+absl::StatusOr<std::shared_ptr<const MachineTemplate>> LoadBeginning(const MachineConfig& config) {
+  if (config.restore_handler.empty()) return MachineTemplate::Load(config.restore);
+  return MachineTemplate::Parts::Of(OpenSnapshotState(config.restore), config.restore);
 }
 
 // With what the template decides.
@@ -148,7 +155,7 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
     const MachineConfig& config, const MachineHooks& hooks, Signals signals) {
   std::shared_ptr<const MachineTemplate> from = config.from;
   if (from == nullptr) {
-    RINGSIDE_ASSIGN_OR_RETURN(from, MachineTemplate::Load(config.restore));
+    RINGSIDE_ASSIGN_OR_RETURN(from, LoadBeginning(config));
   }
   const MachineTemplate::Parts& parts = from->parts();
   const MachineConfig as_saved = AsSaved(config, parts.snapshot.state);
@@ -164,7 +171,10 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
   machine->from_ = from;
   RINGSIDE_RETURN_IF_ERROR(machine->Build());
   RINGSIDE_RETURN_IF_ERROR(machine->WatchMemory());
-  RINGSIDE_RETURN_IF_ERROR(machine->Load(parts.snapshot.state));
+  const absl::Status loaded = machine->Load(parts.snapshot.state);
+  RINGSIDE_RETURN_IF_ERROR(machine->MemoryLoss());  // which other errors may come of
+  RINGSIDE_RETURN_IF_ERROR(loaded);
+  if (machine->memory_handler_ != nullptr) machine->memory_handler_->IsMade();
   if (machine->memory_->is_shared()) machine->from_ = nullptr;  // its file is not needed any more
   return machine;
 }

@@ -244,6 +244,12 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
              "of a restored machine: mapped from the snapshot, which takes no time and is shared "
              "until it is written, or copied and verified; auto: copied where a disk needs DMA"},
         [](auto& machine) -> auto& { return machine.restore_memory; }},
+       {{.name = "restore-handler",
+         .type = Plain(OptionKind::kPath),
+         .doc = "of a restored machine: its memory comes, page by page as it is touched, from the "
+                "userfaultfd handler that listens on this Unix socket, by Firecracker's protocol",
+         .unset = "none"},
+        [](auto& machine) -> auto& { return machine.restore_handler; }},
        {{.name = "restore-clock",
          .type = Plain(OptionKind::kChoice),
          .doc = "what the guest's clocks did while it was saved: nothing, or went on"},

@@ -58,6 +58,7 @@ absl::Status Machine::Internals::Start() {
 }
 
 absl::Status Machine::Internals::MemoryLoss() const {
+  if (memory_handler_ != nullptr) return memory_handler_->Loss();
   return memory_watch_ != nullptr ? memory_watch_->Loss() : absl::OkStatus();
 }
 
@@ -75,6 +76,7 @@ void Machine::Internals::End(MachineEnd end) {
   if (pauser_ != nullptr) pauser_->End();
   if (power_button_ != nullptr) power_button_->End();
   if (events_ != nullptr) events_->End(EventDetail(*end_));
+  if (memory_handler_ != nullptr) memory_handler_->EndSoon();
   end_event_.Signal();
   ended_.Notify();
 }
@@ -97,6 +99,7 @@ const MachineEnd& Machine::Internals::Wait() {
   agent_watch_.reset();
   if (events_ != nullptr) events_->AwaitEnd();
   assigned_.Stop();
+  if (memory_handler_ != nullptr) memory_handler_->Forget();
   const MutexLock lock(mutex_);
   return *end_;
 }

@@ -187,11 +187,20 @@ absl::StatusOr<VcpuStateShape> Machine::Internals::ShapeOf(const SavedMachine& s
 }
 
 absl::Status Machine::Internals::WatchMemory() {
-  const std::string& path = from_->parts().snapshot.path;
-  if (memory_->is_shared() || path.empty()) return absl::OkStatus();
-  RINGSIDE_ASSIGN_OR_RETURN(memory_watch_, MemoryWatch::Create(*memory_, path, *io_thread_, [this] {
-                              End({EndKind::kFailure, "its memory is lost"});
-                            }));
+  const Snapshot& snapshot = from_->parts().snapshot;
+  const auto lost = [this] { End({EndKind::kFailure, "its memory is lost"}); };
+  if (memory_->userfault() != nullptr) {
+    RINGSIDE_ASSIGN_OR_RETURN(memory_handler_,
+                              MemoryHandler::Connect(*memory_, {.path = config_.restore_handler,
+                                                                .file = MemoryPath(config_.restore),
+                                                                .image = snapshot.state.memory,
+                                                                .patience = hooks_.handler_patience,
+                                                                .lost = lost}));
+    return memory_handler_->Begin();
+  }
+  if (memory_->is_shared() || snapshot.path.empty()) return absl::OkStatus();
+  RINGSIDE_ASSIGN_OR_RETURN(memory_watch_,
+                            MemoryWatch::Create(*memory_, snapshot.path, *io_thread_, lost));
   return absl::OkStatus();
 }
 

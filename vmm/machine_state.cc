@@ -149,14 +149,19 @@ absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes) {
   return state;
 }
 
-absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory) {
+absl::StatusOr<Snapshot> OpenSnapshotState(const std::string& directory) {
   const std::string state_path = absl::StrCat(directory, "/", kStateFile);
-  const std::string memory_path = MemoryPath(directory);
   Snapshot snapshot;
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadFile(state_path));
   absl::StatusOr<SavedMachine> state = DecodeMachine(bytes);
   if (!state.ok()) return Of(absl::StrFormat("'%s'", state_path), state.status());
   snapshot.state = *std::move(state);
+  return snapshot;
+}
+
+absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory) {
+  RINGSIDE_ASSIGN_OR_RETURN(Snapshot snapshot, OpenSnapshotState(directory));
+  const std::string memory_path = MemoryPath(directory);
   uint64_t size = 0;
   RINGSIDE_ASSIGN_OR_RETURN(snapshot.memory, OpenFile(memory_path, size));
   RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(snapshot.state.memory, snapshot.memory, memory_path));

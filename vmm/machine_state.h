@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,17 +47,23 @@ absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes);
 
 struct Snapshot {
   SavedMachine state;
-  UniqueFd memory;         // opened to be read
+  UniqueFd memory;         // opened to be read; none: another process gives it
   std::string path;        // of the memory's file; empty: it is in no file system
   std::string directory;   // likewise
   WorkingSet working_set;  // empty: none was recorded
 };
 // Of a directory. Errors name the file. The memory is this state's; its content is not looked at.
 absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory);
+// Of a directory whose memory's file nobody looks for, and which need not be there.
+absl::StatusOr<Snapshot> OpenSnapshotState(const std::string& directory);
 
 struct MachineTemplate::Parts {
   Snapshot snapshot;
   std::string name;  // "the snapshot in 'snap'"
+
+  // As MachineTemplate::Load, of what was opened.
+  static absl::StatusOr<std::shared_ptr<const MachineTemplate>> Of(
+      absl::StatusOr<Snapshot> snapshot, const std::string& directory);
 };
 
 }  // namespace ringside

@@ -14,8 +14,13 @@ MachineTemplate::~MachineTemplate() = default;
 
 absl::StatusOr<std::shared_ptr<const MachineTemplate>> MachineTemplate::Load(
     const std::string& directory) {
+  return Parts::Of(OpenSnapshot(directory), directory);
+}
+
+absl::StatusOr<std::shared_ptr<const MachineTemplate>> MachineTemplate::Parts::Of(
+    absl::StatusOr<Snapshot> snapshot, const std::string& directory) {
   auto parts = std::make_unique<Parts>();
-  RINGSIDE_ASSIGN_OR_RETURN(parts->snapshot, OpenSnapshot(directory));
+  RINGSIDE_ASSIGN_OR_RETURN(parts->snapshot, std::move(snapshot));
   parts->name = absl::StrFormat("the snapshot in '%s'", directory);
   return std::make_shared<const MachineTemplate>(std::move(parts));
 }

@@ -25,6 +25,24 @@ absl::Status CheckId(std::set<std::string>& ids, const std::string& id) {
   return BadInput("two devices have the id '%s': give each its own", id);
 }
 
+absl::Status CheckRestoreHandler(const MachineConfig& config) {
+  if (config.restore_handler.empty()) return absl::OkStatus();
+  if (config.restore.empty()) {
+    return BadInput(
+        "restore-handler '%s' gives a machine the memory of a snapshot, and %s: give the "
+        "snapshot's directory as restore, or no handler",
+        config.restore_handler,
+        config.from != nullptr ? "a template has memory of its own" : "there is none to restore");
+  }
+  if (config.restore_memory != RestoreMemory::kAuto) {
+    return BadInput(
+        "restore-handler '%s' gives the memory that restore-memory would have from the snapshot's "
+        "file: leave one of them out",
+        config.restore_handler);
+  }
+  return absl::OkStatus();
+}
+
 // As MoveQueue and statistics call them.
 absl::Status CheckIds(const MachineConfig& config) {
   std::set<std::string> ids = {kRngId};
@@ -162,6 +180,7 @@ absl::Status CheckOptions(const MachineConfig& config) {
     return BadInput("there are a template and '%s': give one of them",
                     config.kernel.empty() ? config.restore : config.kernel);
   }
+  RINGSIDE_RETURN_IF_ERROR(CheckRestoreHandler(config));
   if (config.cpu_baseline != CpuBaseline::kHost && config.kernel.empty()) {
     return BadInput(
         "cpu-baseline %s is for a machine that boots, and %s goes on with the processor it was "

@@ -9,18 +9,19 @@
 //
 // Any number of machines live in one process. Nothing here is global, installs a signal handler,
 // changes a working directory, writes to stdout or stderr, or calls exit; but for one thing: the
-// first machine that goes on from a file (MachineConfig::restore) installs a handler of SIGBUS, so
-// that a file which becomes shorter ends that machine, not the process. It hands on what is not its
-// own; who installs one later has to do so, too, and a thread of the embedder's that reads a
-// restored machine's memory does not block that signal.
+// first machine that goes on from a file or a handler of memory (MachineConfig::restore,
+// restore_handler) installs a handler of SIGBUS, so that a file which becomes shorter, or a handler
+// that goes, ends that machine, not the process. It hands on what is not its own; who installs one
+// later has to do so, too, and a thread of the embedder's that reads a restored machine's memory
+// does not block that signal.
 //
 // Threads: one thread owns the machine: it creates it, starts it, waits for its end and destroys
 // it. All else may be called from any thread but the machine's own, also by several at once; what
 // may be called from those, too, says so. A machine has a thread per vCPU, an I/O thread for its
-// console and those of its devices, if it has any, all with every signal blocked but those of their
-// own faults. Errors: InvalidArgument, NotFound, PermissionDenied, FailedPrecondition and
-// ResourceExhausted mean that the configuration or the host has to be changed, and say how; others
-// are failures.
+// console, those of its devices and one for its memory's handler, if it has any, all with every
+// signal blocked but those of their own faults. Errors: InvalidArgument, NotFound,
+// PermissionDenied, FailedPrecondition and ResourceExhausted mean that the configuration or the
+// host has to be changed, and say how; others are failures.
 #pragma once
 
 #include <cstdint>
@@ -112,8 +113,8 @@ class RINGSIDE_EXPORT Machine {
   // Has others go on from where a paused machine is (MachineConfig::from), at once, and writes
   // nothing. The machine shares its memory with them from then on, as they do with each other; so
   // nothing that reaches it by DMA may be attached. One that itself goes on from another has its
-  // memory copied. Errors and Resume as with Save; DeadlineExceeded: a queue is still being moved, or
-  // a disk exchanged.
+  // memory copied. Errors and Resume as with Save; DeadlineExceeded: a queue is still being moved,
+  // or a disk exchanged.
   absl::StatusOr<std::shared_ptr<const MachineTemplate>> MakeTemplate(
       absl::Duration patience = absl::InfiniteDuration());
 

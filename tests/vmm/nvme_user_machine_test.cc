@@ -313,6 +313,9 @@ TEST_F(NvmeUserMachineTest, ASavedMachineGoesOnWithItsDisk) {
   config.restore_memory = RestoreMemory::kMapped;
   EXPECT_THAT(Machine::Create(config).status().message(), HasSubstr("give restore-memory=copied"));
   config.restore_memory = RestoreMemory::kAuto;
+  config.restore_handler = directory.path() / "handler";
+  EXPECT_THAT(Machine::Create(config).status().message(), HasSubstr("and no restore-handler"));
+  config.restore_handler.clear();
   Begin(config);
   EndWell();
 }

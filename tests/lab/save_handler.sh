@@ -17,7 +17,7 @@ goes_on() {
     handler_pid=$! pid=$!
     within 30 test -S "$work/handler.sock" || fail "the handler does not listen: $(tail -n 1 "$work/handler")"
     restore --restore-handler "$work/handler.sock"
-    patience=5 within 60 look || fail "the agent does not answer: $(tail -n 1 "$work/errors")"
+    await_agent 60 || fail "the agent does not answer: $(tail -n 1 "$work/errors")"
 }
 
 boot_worker || begin_anew
@@ -26,12 +26,13 @@ wait $pid || fail "exit code $? of the machine that is saved"
 cp "$disk" "$disk.saved"
 
 goes_on
-echo "with a handler: $counts"
 moves 90
+echo "with a handler: from $from to $counts"
 told_of_copies 1
 end_worker
 echo "in the end: $counts; fio says $(echo "$said" | grep -o 'err= [0-9]*')"
 
+# Once more, from before the end of its network's connection, which it does not survive.
 cp "$disk.saved" "$disk"
 goes_on
 kill -9 $handler_pid

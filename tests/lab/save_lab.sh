@@ -3,6 +3,7 @@
 #
 #   save_lab.sh loop VERSION ROUNDS VARIANT...   VARIANT, save or pause, in turns: save_work.sh
 #   save_lab.sh clones VERSION                   twice at once: save_clones.sh
+#   save_lab.sh handler VERSION HANDLER          with memory from a handler: save_handler.sh
 #   save_lab.sh elsewhere VERSION OTHER          saved on an L1 of its version, and gone on with on another
 #
 # The guest and its L1 have Linux VERSION, 6.1 or 6.12. LIMIT is how many seconds a lab may take, LAB_OPTIONS
@@ -30,6 +31,10 @@ make_guest
 case $task in
     loop) lab --kernel-version "$version" -- sh tests/lab/save_work.sh $ringside $guest "$@" ;;
     clones) lab --kernel-version "$version" -- sh tests/lab/save_clones.sh $ringside $guest ;;
+    handler)
+        lab --kernel-version "$version" --file "$1" -- \
+            sh tests/lab/save_handler.sh $ringside $guest "$1"
+        ;;
     elsewhere)
         directory=$(mktemp -d build/lab/elsewhere-XXXXXX)
         trap 'rm -rf "$directory"' EXIT

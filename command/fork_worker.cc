@@ -104,11 +104,10 @@ class ForkWorker {
         pipes_(pipes),
         command_over_(std::move(command_over)) {}
 
-  int Run(ForkSpan span);
+  void Run(ForkSpan span);
 
  private:
-  void TakeTurn();
-  void GiveTurn();
+  bool TakeTurn();
   void Begin(uint32_t number);
   absl::Status Make(Fork& fork);
   absl::Status Start(Fork& fork);
@@ -126,32 +125,30 @@ class ForkWorker {
   const EndSignals signals_;
   Lines lines_;
   std::list<Fork> forks_;
-  int code_ = kExitOk;
-  bool has_turn_ = false;
 };
 
-int ForkWorker::Run(ForkSpan span) {
+void ForkWorker::Run(ForkSpan span) {
   for (uint32_t number = span.first; number <= span.last; ++number) {
-    if (signals_.Take() != 0) {
+    if (!TakeTurn()) {
       StopAll();
       break;
     }
-    TakeTurn();
     Begin(number);
-    GiveTurn();
+    static_cast<void>(!write(pipes_.turns[1], "", 1));
   }
   AwaitEnds();
-  return code_;
 }
 
-// Who cannot read it does without, as one whom a signal disturbs: it only costs time.
-void ForkWorker::TakeTurn() {
-  char turn;
-  has_turn_ = read(pipes_.turns[0], &turn, 1) == 1;
-}
-
-void ForkWorker::GiveTurn() {
-  if (has_turn_) static_cast<void>(!write(pipes_.turns[1], "", 1));
+// False: a signal has asked to end. Others may be faster to take what poll has seen.
+bool ForkWorker::TakeTurn() {
+  while (true) {
+    std::array<pollfd, 2> fds = {pollfd{signals_.fd(), POLLIN, 0},
+                                 pollfd{pipes_.turns[0], POLLIN, 0}};
+    poll(fds.data(), fds.size(), -1);
+    if ((fds[0].revents & POLLIN) != 0 && signals_.Take() != 0) return false;
+    char turn;
+    if ((fds[1].revents & POLLIN) != 0 && read(pipes_.turns[0], &turn, 1) == 1) return true;
+  }
 }
 
 void ForkWorker::Begin(uint32_t number) {
@@ -269,7 +266,6 @@ void ForkWorker::Finish(Fork& fork) {
     result.error = std::string(Message(recorded));
     result.code = kExitFailure;
   }
-  if (result.code != kExitOk && code_ == kExitOk) code_ = result.code;
   Tell(result);
 }
 
@@ -283,7 +279,8 @@ int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTempl
                   absl::StrFormat("ringside: error: %s\n", Message(command_over.status())));
     return kExitFailure;
   }
-  return ForkWorker(options, from, pipes, *std::move(command_over)).Run(span);
+  ForkWorker(options, from, pipes, *std::move(command_over)).Run(span);
+  return kExitOk;
 }
 
 }  // namespace ringside

@@ -23,12 +23,12 @@ struct ForkSpan {
 struct WorkerPipes {
   int results = -1;  // to be written
   // A byte for each processor of the host: a worker takes one while it makes a fork, so that forks
-  // of several processes do not make each other late. Both ends.
+  // of several processes do not make each other late. Both ends; reading does not block.
   std::array<int, 2> turns = {-1, -1};
 };
 
 // In a process that has no other thread. Returns what the process exits with, once all of them are
-// over, or a signal has ended them.
+// over, or a signal has ended them: 0, unless there was no descriptor even to begin with.
 int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTemplate>& from,
              ForkSpan span, const WorkerPipes& pipes);
 

@@ -1,5 +1,6 @@
 #include "command/forks_command.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <fcntl.h>
@@ -20,10 +21,11 @@
 #include "command/fork_worker.h"
 #include "command/progress_bar.h"
 #include "command/run_config.h"
-#include "command/standard_output.h"
 
 namespace ringside {
 namespace {
+
+constexpr int kReapMs = 5;  // how often one is looked for that says no more
 
 struct Pipe {
   static absl::StatusOr<Pipe> Create() {
@@ -39,7 +41,8 @@ struct Pipe {
 struct Worker {
   ForkSpan span;
   pid_t process = 0;
-  UniqueFd results;      // closed: it is over
+  UniqueFd results;  // closed: it says no more
+  bool is_over = false;
   std::string received;  // of a line that is not whole yet
 };
 
@@ -98,8 +101,10 @@ class Forks {
  private:
   void Start(const std::shared_ptr<const MachineTemplate>& from);
   void Read(Worker& worker);
+  void Reap(Worker& worker);
+  bool HasEnding() const;
   void AwaitAll();
-  void Show();
+  void End(int signal);
   int Report();
 
   const Pipe turns_;
@@ -122,6 +127,7 @@ int Forks::Run(const std::shared_ptr<const MachineTemplate>& from) {
 }
 
 void Forks::Start(const std::shared_ptr<const MachineTemplate>& from) {
+  fcntl(turns_.read_end.get(), F_SETFL, O_NONBLOCK);
   for (unsigned i = std::max(1U, std::thread::hardware_concurrency()); i > 0; --i) {
     turns_.GiveTurn();
   }
@@ -138,24 +144,33 @@ void Forks::Start(const std::shared_ptr<const MachineTemplate>& from) {
 }
 
 void Forks::AwaitAll() {
-  bar_.Begin("forks that are up", counts_.forks);
+  bar_.Begin(options_.exec.empty() ? "forks that are up" : "forks that are over", counts_.forks);
   std::vector<pollfd> fds;
   while (running_ > 0) {
     fds = {{signals_.fd(), POLLIN, 0}};
     for (const Worker& worker : workers_) fds.push_back({worker.results.get(), POLLIN, 0});
-    poll(fds.data(), fds.size(), -1);
-    if ((fds[0].revents & POLLIN) != 0) {
-      const int signal = signals_.Take();
-      if (signal_ != 0 && signal != 0) signals_.Deliver(signal);
-      signal_ = signal;
-      for (const Worker& worker : workers_) {
-        if (worker.results.valid()) kill(worker.process, SIGTERM);
-      }
-    }
+    poll(fds.data(), fds.size(), HasEnding() ? kReapMs : -1);
+    if ((fds[0].revents & POLLIN) != 0) End(signals_.Take());
     for (size_t i = 0; i < workers_.size(); ++i) {
       if (fds[i + 1].revents != 0) Read(workers_[i]);
+      if (!workers_[i].results.valid() && !workers_[i].is_over) Reap(workers_[i]);
     }
-    Show();
+    bar_.At(options_.exec.empty() ? results_.up() : results_.over());
+  }
+}
+
+bool Forks::HasEnding() const {
+  return std::ranges::any_of(
+      workers_, [](const Worker& worker) { return !worker.results.valid() && !worker.is_over; });
+}
+
+// The second signal ends this process, and by that the workers.
+void Forks::End(int signal) {
+  if (signal == 0) return;
+  if (signal_ != 0) signals_.Deliver(signal);
+  signal_ = signal;
+  for (const Worker& worker : workers_) {
+    if (!worker.is_over) kill(worker.process, SIGTERM);
   }
 }
 
@@ -173,20 +188,17 @@ void Forks::Read(Worker& worker) {
     return;
   }
   worker.results = UniqueFd();
-  --running_;
+}
+
+// Waits for nobody: a process whose storage hangs may take long to go.
+void Forks::Reap(Worker& worker) {
   int status = 0;
-  if (waitpid(worker.process, &status, 0) != worker.process) return;
+  if (waitpid(worker.process, &status, WNOHANG) != worker.process) return;
+  worker.is_over = true;
+  --running_;
   if (WIFSIGNALED(status)) turns_.GiveTurn();  // it may have had one
   results_.Lost(worker.span.first, worker.span.last, worker.process,
                 EndText(worker, status, signal_));
-}
-
-void Forks::Show() {
-  if (!options_.exec.empty()) {
-    bar_.At(results_.over());
-  } else {
-    bar_.At(results_.up());
-  }
 }
 
 int Forks::Report() {

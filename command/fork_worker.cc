@@ -89,7 +89,7 @@ struct Fork {
   SerialPort serial;
   std::vector<Passt> passts;
   std::unique_ptr<Machine> machine;
-  std::string vsock;
+  std::string vsock, exec;
   bool is_recorded = false;
   std::thread command;                        // has `result` until it is joined
   std::atomic<bool> is_command_over = false;  // that thread is done
@@ -174,6 +174,7 @@ absl::Status ForkWorker::Make(Fork& fork) {
   RINGSIDE_ASSIGN_OR_RETURN(fork.serial, OpenSerial(wanted.serial));
   config.console = fork.serial.config;
   config.log = &fork.log;
+  fork.exec = options.exec;
   if (config.vsock.has_value()) fork.vsock = config.vsock->path;
   RINGSIDE_ASSIGN_OR_RETURN(fork.passts, Passt::StartFor(config));
   RINGSIDE_ASSIGN_OR_RETURN(fork.machine, Machine::Create(config));
@@ -185,7 +186,7 @@ absl::Status ForkWorker::Start(Fork& fork) {
   RINGSIDE_RETURN_IF_ERROR(fork.machine->Start());
   fork.result.up_ns = fork.age_ns();
   Tell(fork.result);
-  if (options_.exec.empty()) return absl::OkStatus();
+  if (fork.exec.empty()) return absl::OkStatus();
   auto started = StartThread("exec", [this, &fork] { Execute(fork); });
   if (started.ok()) {
     fork.command = *std::move(started);
@@ -199,7 +200,7 @@ absl::Status ForkWorker::Start(Fork& fork) {
 void ForkWorker::Execute(Fork& fork) {
   const GuestAgent agent(fork.vsock);
   const absl::StatusOr<GuestCommandEnd> end =
-      agent.Exec({.arguments = {"/bin/sh", "-c", options_.exec}});
+      agent.Exec({.arguments = {"/bin/sh", "-c", fork.exec}});
   ForkResult& result = fork.result;
   if (end.ok()) {
     result.ended_ns = fork.age_ns();

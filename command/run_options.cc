@@ -76,7 +76,7 @@ std::span<const RunOption> OwnRunOptions() {
       {.name = "template",
        .placeholder = "DIR",
        .doc = "make machines that go on from the snapshot in this directory, as many as --forks "
-              "says; in each option of theirs {n} stands for a fork's number, from 1 on "
+              "says; {n} in their options and in --exec stands for a fork's number, from 1 on "
               "(docs/snapshots.md)",
        .text = &RunOptions::template_directory},
       {.name = "forks",
@@ -150,6 +150,7 @@ RunOptions NumberedOptions(const RunOptions& options, uint32_t number) {
   RunOptions numbered = options;
   numbered.fork_number = number;
   numbered.record_working_set = options.record_working_set && number == 1;
+  numbered.exec = Numbered(options.exec, number);
   for (auto& [flag, texts] : numbered.machine) {
     for (std::string& text : texts) text = Numbered(std::move(text), number);
   }

@@ -40,7 +40,7 @@ struct RunOptions {
 };
 
 // As they are for the fork of that number, which stands for "{n}" in all that is said of the
-// machine, here and in the file `config`.
+// machine, here and in the file `config`, and in its command.
 RunOptions NumberedOptions(const RunOptions& options, uint32_t number);
 std::string Numbered(std::string text, uint32_t number);
 

@@ -6,7 +6,8 @@
 For each number per process, and in turns of each round for bare machines and forks: how long the first, the
 100th, ... takes to its guest's first byte while those before it are alive; what all take of memory; how long
 they take to end; the forks' threads and descriptors. Then as many forks are told a number each, and each has
-to know its own. Exit status 1 if one knows another's, or if all take more than 3 s to end."""
+to know its own; and how long a restored guest takes to write to a thousand pages, with its working set and
+without, in turns. Exit status 1 if one knows another's number, or if all take more than 3 s to end."""
 
 import argparse
 import json
@@ -21,6 +22,7 @@ from pathlib import Path
 WAYS = ("bare", "fork")
 TIMES = 21  # that one is made while so many are alive
 MEMORY_MIB = 128
+TOUCHED_PAGES = 1000
 MOST_END_S = 3
 SKIPPED = 77
 
@@ -116,6 +118,19 @@ def keepers(options, snapshot, per_process):
             holder.end()
 
 
+def working_set(options, snapshot):
+    """Returns medians in ms: of the guest's own time, and of all from before the machine is made."""
+    holder = Holder(options.program, options.guest)
+    holder.ask("touch", snapshot, "record")
+    found = {"on": [], "off": []}
+    for _ in range(TIMES):
+        for how, times in found.items():
+            times.append(holder.ask("touch", snapshot, how))
+    holder.end()
+    return {how: {key: statistics.median(each[key] for each in times) / 1e6 for key in ("ns", "all_ns")}
+            for how, times in found.items()}
+
+
 def say(per_process, found):
     """A line for each way, and what a fork takes beyond a bare machine."""
     median = {}
@@ -151,10 +166,11 @@ def main():
         return SKIPPED
     all_found, failures = {}, []
     with tempfile.TemporaryDirectory() as name:
-        beats, keeper = f"{name}/beats", f"{name}/keeper"
+        beats, keeper, toucher = f"{name}/beats", f"{name}/keeper", f"{name}/toucher"
         maker = Holder(options.program, options.guest)
         maker.ask("make", beats, MEMORY_MIB)
         maker.ask("make-keeper", keeper, MEMORY_MIB)
+        maker.ask("make-toucher", toucher, MEMORY_MIB, TOUCHED_PAGES)
         maker.end()
         for per_process in map(int, options.per_process.split(",")):
             found = {way: [] for way in WAYS}
@@ -167,6 +183,10 @@ def main():
                 failures.append(f"{per_process} per process: they take more than {MOST_END_S} s to end")
         wrong = keepers(options, keeper, per_process)
         print(f"{options.machines} forks, told a number each: {wrong} know another's")
+        touched = working_set(options, toucher)
+        print(f"{TOUCHED_PAGES} pages, first written after a restore, ms: " +
+              ", ".join(f"working set {how} {times['ns']:.2f} in the guest, {times['all_ns']:.2f} with the restore"
+                        for how, times in touched.items()))
         if wrong:
             failures.append("a fork has seen another's memory")
     if options.json:

@@ -13,6 +13,7 @@
 #include "base/pages.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "snapshot/page_map.h"
 
 namespace ringside {
 namespace {
@@ -73,38 +74,20 @@ uint64_t NextData(int fd, uint64_t offset, uint64_t end) {
   return errno == ENXIO ? end : offset;  // ENXIO: nothing but a hole; else it cannot tell
 }
 
-// Which pages of a mapping that is copied on write have been changed: those that are anonymous.
-// Spec: Linux Documentation/admin-guide/mm/pagemap.rst.
-class ChangedPages {
- public:
-  ChangedPages() : pagemap_(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC)) {}
-
-  // The first of them from `offset` to `end` of what is mapped at `host`; `end`: none.
-  uint64_t Next(const std::byte* host, uint64_t offset, uint64_t end) const {
-    std::array<uint64_t, 512> entries;
-    while (offset < end) {
-      const uint64_t first = (reinterpret_cast<uintptr_t>(host) + offset) / kPageSize;
-      const size_t count = std::min<size_t>(entries.size(), (end - offset) / kPageSize);
-      const ssize_t got = pread(pagemap_.get(), entries.data(), count * sizeof(uint64_t),
-                                static_cast<off_t>(first * sizeof(uint64_t)));
-      if (got <= 0) return offset;  // it cannot be told
-      const auto known = std::span(entries).first(static_cast<size_t>(got) / sizeof(uint64_t));
-      const auto changed = std::ranges::find_if(known, IsAnonymous);
-      offset += static_cast<uint64_t>(changed - known.begin()) * kPageSize;
-      if (changed != known.end()) return offset;
-    }
-    return end;
+// The first page that has been changed, from `offset` to `end` of what is mapped copy on write at
+// `host`; `end`: none.
+uint64_t NextChanged(const PageMap& pages, const std::byte* host, uint64_t offset, uint64_t end) {
+  std::array<uint64_t, 512> buffer;
+  while (offset < end) {
+    const size_t count = std::min<size_t>(buffer.size(), (end - offset) / kPageSize);
+    const auto entries = pages.Read(host + offset, std::span(buffer).first(count));
+    if (entries.empty()) return offset;  // it cannot be told
+    const auto changed = std::ranges::find_if(entries, PageMap::IsAnonymous);
+    offset += static_cast<uint64_t>(changed - entries.begin()) * kPageSize;
+    if (changed != entries.end()) return offset;
   }
-
- private:
-  static bool IsAnonymous(uint64_t entry) {
-    constexpr uint64_t kPresent = uint64_t{1} << 63, kSwapped = uint64_t{1} << 62;
-    constexpr uint64_t kOfFile = uint64_t{1} << 61;
-    return (entry & (kPresent | kSwapped)) != 0 && (entry & kOfFile) == 0;
-  }
-
-  const UniqueFd pagemap_;
-};
+  return end;
+}
 
 // Of one piece: writes runs of pages that are not zero.
 absl::Status WritePiece(std::span<const std::byte> piece, uint64_t offset, const UniqueFd& file,
@@ -155,14 +138,14 @@ absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regio
   MemoryImage image = {.regions = static_cast<uint32_t>(regions.size())};
   RINGSIDE_RETURN_IF_ERROR(FillRandom(std::as_writable_bytes(std::span(image.identity))));
   for (const MemoryRegion& region : regions) image.size += region.size;
-  const ChangedPages changed;
+  const PageMap pages;
   uint64_t base = 0;
   for (const MemoryRegion& region : regions) {
     for (uint64_t at = 0; at < region.size;) {
       // Reading a page that nobody has touched would give it memory.
       uint64_t data = NextData(region.fd, region.fd_offset + at, region.fd_offset + region.size) -
                       region.fd_offset;
-      if (!is_shared) data = changed.Next(region.host, at, data);
+      if (!is_shared) data = NextChanged(pages, region.host, at, data);
       at = PageDown(data);
       const uint64_t size = std::min(kPiece, region.size - at);
       const std::span<const std::byte> piece(region.host + at, size);

@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <fcntl.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include "base/fd.h"
 #include "base/pages.h"
 #include "base/status.h"
+#include "snapshot/page_map.h"
 #include "snapshot/state_bytes.h"
 #include "snapshot/state_file.h"
 
@@ -21,10 +19,6 @@ constexpr uint32_t kWrittenTag = StateTag("WSWR");
 constexpr uint32_t kReadTag = StateTag("WSRD");
 constexpr uint32_t kVersion = 1;
 
-// What /proc/PID/pagemap says of a page (the kernel's admin-guide/mm/pagemap).
-constexpr uint64_t kPresent = uint64_t{1} << 63;
-constexpr uint64_t kSwapped = uint64_t{1} << 62;
-constexpr uint64_t kOfAFile = uint64_t{1} << 61;
 constexpr size_t kPagesPerRead = 4096;
 
 void Append(std::vector<PageRun>& runs, uint64_t page) {
@@ -65,23 +59,19 @@ void ForEachPart(std::span<const PageRun> runs, std::span<const MemoryRegion> re
   }
 }
 
-absl::Status FindIn(const MemoryRegion& region, const UniqueFd& pagemap, WorkingSet& set) {
-  std::array<uint64_t, kPagesPerRead> entries;
-  const uint64_t first = region.fd_offset / kPageSize, pages = region.size / kPageSize;
-  const uint64_t mapped_at = reinterpret_cast<uintptr_t>(region.host) / kPageSize;
-  for (uint64_t done = 0; done < pages;) {
-    const size_t wanted = std::min<uint64_t>(entries.size(), pages - done) * sizeof entries[0];
-    const ssize_t got = pread(pagemap.get(), entries.data(), wanted,
-                              static_cast<off_t>((mapped_at + done) * sizeof entries[0]));
-    if (got < static_cast<ssize_t>(sizeof entries[0])) {
-      return ErrnoError(got < 0 ? errno : EIO, "cannot read /proc/self/pagemap");
+absl::Status FindIn(const MemoryRegion& region, const PageMap& pages, WorkingSet& set) {
+  std::array<uint64_t, kPagesPerRead> buffer;
+  const uint64_t first = region.fd_offset / kPageSize, end = region.size / kPageSize;
+  for (uint64_t page = 0; page < end;) {
+    const size_t count = std::min<uint64_t>(buffer.size(), end - page);
+    const auto entries = pages.Read(region.host + page * kPageSize, std::span(buffer).first(count));
+    if (entries.empty()) return ErrnoError(errno, "cannot read /proc/self/pagemap");
+    for (const uint64_t entry : entries) {
+      if (PageMap::IsThere(entry)) {
+        Append(PageMap::IsAnonymous(entry) ? set.written : set.read, first + page);
+      }
+      ++page;
     }
-    const uint64_t read = static_cast<uint64_t>(got) / sizeof entries[0];
-    for (uint64_t i = 0; i < read; ++i) {
-      if ((entries[i] & (kPresent | kSwapped)) == 0) continue;
-      Append((entries[i] & kOfAFile) != 0 ? set.read : set.written, first + done + i);
-    }
-    done += read;
   }
   return absl::OkStatus();
 }
@@ -122,11 +112,10 @@ absl::StatusOr<WorkingSet> DecodeWorkingSet(std::span<const uint8_t> bytes,
 }
 
 absl::StatusOr<WorkingSet> FindWorkingSet(std::span<const MemoryRegion> regions) {
-  const UniqueFd pagemap(open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC));
-  if (!pagemap.valid()) return ErrnoError(errno, "cannot open /proc/self/pagemap");
+  const PageMap pages;
   WorkingSet set;
   for (const MemoryRegion& region : regions) {
-    RINGSIDE_RETURN_IF_ERROR(FindIn(region, pagemap, set));
+    RINGSIDE_RETURN_IF_ERROR(FindIn(region, pages, set));
   }
   return set;
 }

@@ -168,7 +168,7 @@ TEST_F(ConfigCommandTest, AKernelComesFromSomewhere) {
   EXPECT_EQ(run.status, 2);
   EXPECT_EQ(run.errors,
             "ringside: error: no kernel is given: give --kernel FILE, a \"kernel\" in "
-            "--config's file, or --restore DIR\n");
+            "--config's file, --restore DIR or --template DIR\n");
 }
 
 TEST_F(ConfigCommandTest, WantsToKnowWhatToPrint) {

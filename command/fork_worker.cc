@@ -187,13 +187,8 @@ absl::Status ForkWorker::Start(Fork& fork) {
   fork.result.up_ns = fork.age_ns();
   Tell(fork.result);
   if (fork.exec.empty()) return absl::OkStatus();
-  auto started = StartThread("exec", [this, &fork] { Execute(fork); });
-  if (started.ok()) {
-    fork.command = *std::move(started);
-  } else {
-    fork.machine->Stop();
-  }
-  return started.status();
+  RINGSIDE_ASSIGN_OR_RETURN(fork.command, StartThread("exec", [this, &fork] { Execute(fork); }));
+  return absl::OkStatus();
 }
 
 // On a thread of the fork's. The machine ends with its command, and the command with its machine.

@@ -13,7 +13,7 @@ absl::Status ErrnoError(int error, std::string_view what, std::string_view remed
   rlimit limit;
   if (error == EMFILE && getrlimit(RLIMIT_NOFILE, &limit) == 0) {
     // Whatever it was for, the cause is this one.
-    absl::StrAppendFormat(&line, "; raise RLIMIT_NOFILE, which is %d (ulimit -n)", limit.rlim_cur);
+    absl::StrAppendFormat(&line, "; raise 'ulimit -n', which is %d", limit.rlim_cur);
   } else if (!remedy.empty()) {
     line += absl::StrFormat("; %s", remedy);
   }

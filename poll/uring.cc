@@ -33,10 +33,8 @@ constexpr std::array<uint8_t, 8> kAllowedOperations = {
 
 absl::Status UringSetUpError(int error) {
   const char* remedy = error == ENOMEM ? "raise 'ulimit -l'"
-                       : error == EMFILE
-                           ? "raise 'ulimit -n'"
-                           : "it needs Linux 6.1, 'sysctl kernel.io_uring_disabled' of 0 "
-                             "and a container that allows it";
+                                       : "it needs Linux 6.1, 'sysctl kernel.io_uring_disabled' of "
+                                         "0 and a container that allows it";
   return absl::FailedPreconditionError(
       ErrnoError(error, "io_uring cannot be used", remedy).message());
 }

@@ -16,6 +16,14 @@ TEST(ErrnoError, EndsAfterTheReasonWhereNothingCanBeDone) {
   EXPECT_EQ(Message(ErrnoError(EIO, "cannot read")), "cannot read: Input/output error");
 }
 
+// Whatever it was for.
+TEST(ErrnoError, WithoutDescriptorsTheirLimitIsNamed) {
+  const std::string text(Message(ErrnoError(EMFILE, "cannot create vCPU 0", "ask for fewer")));
+  EXPECT_EQ(text.find("cannot create vCPU 0: Too many open files; raise 'ulimit -n', which is "), 0)
+      << text;
+  EXPECT_EQ(text.find("ask for fewer"), std::string::npos) << text;
+}
+
 // The command's exit code hangs on it: 2 for what the user can mend.
 TEST(ErrnoError, CodeTellsTheUsersFaultFromAFailure) {
   EXPECT_EQ(ErrnoError(ENOENT, "").code(), absl::StatusCode::kNotFound);

@@ -111,7 +111,7 @@ TEST_F(ForksCommandTest, WithTooFewDescriptorsSomeComeUpAndTheLimitIsNamed) {
   }
   const ProcessResult result = RunProcess(command);
   EXPECT_NE(result.status, 0) << result.errors;
-  EXPECT_THAT(result.errors, HasSubstr("Too many open files; raise RLIMIT_NOFILE, which is 100"));
+  EXPECT_THAT(result.errors, HasSubstr("Too many open files; raise 'ulimit -n', which is 100"));
   EXPECT_THAT(result.errors, HasSubstr("more forks failed (see --stats json)"));
   size_t well = 0;
   for (const json& fork : Forks(result)) {

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/printable.h"
@@ -27,6 +28,9 @@
 
 namespace ringside {
 namespace {
+
+constexpr absl::Duration kAgentPatience = absl::Seconds(30);
+constexpr absl::Duration kAgentStep = absl::Milliseconds(5);
 
 // What descriptors take that others write to as well: whole lines, and several at once.
 class Lines {
@@ -93,6 +97,7 @@ struct Fork {
   bool is_recorded = false;
   std::thread command;                        // has `result` until it is joined
   std::atomic<bool> is_command_over = false;  // that thread is done
+  std::atomic<bool> is_over = false;          // its machine has ended
 };
 
 class ForkWorker {
@@ -191,11 +196,26 @@ absl::Status ForkWorker::Start(Fork& fork) {
   return absl::OkStatus();
 }
 
+// A guest that has just been forked takes its vsock into use again first, which takes as long as
+// its processors let it; until then nobody listens there.
+absl::Status AwaitAgent(const GuestAgent& agent, const Fork& fork) {
+  const absl::Time deadline = absl::Now() + kAgentPatience;
+  while (true) {
+    const absl::Status status = agent.Ping().status();
+    if (!absl::IsUnavailable(status) || fork.is_over || absl::Now() > deadline) return status;
+    absl::SleepFor(kAgentStep);
+  }
+}
+
+absl::StatusOr<GuestCommandEnd> ResultOf(const GuestAgent& agent, const Fork& fork) {
+  RINGSIDE_RETURN_IF_ERROR(AwaitAgent(agent, fork));
+  return agent.Exec({.arguments = {"/bin/sh", "-c", fork.exec}});
+}
+
 // On a thread of the fork's. The machine ends with its command, and the command with its machine.
 void ForkWorker::Execute(Fork& fork) {
   const GuestAgent agent(fork.vsock);
-  const absl::StatusOr<GuestCommandEnd> end =
-      agent.Exec({.arguments = {"/bin/sh", "-c", fork.exec}});
+  const absl::StatusOr<GuestCommandEnd> end = ResultOf(agent, fork);
   ForkResult& result = fork.result;
   if (end.ok()) {
     result.ended_ns = fork.age_ns();
@@ -248,6 +268,7 @@ void ForkWorker::Finish(Fork& fork) {
       fork.is_recorded ? fork.machine->RecordWorkingSet() : absl::OkStatus();
   ForkResult& result = fork.result;
   if (fork.command.joinable()) {
+    fork.is_over = true;
     fork.machine.reset();  // and with it the command's connection
     fork.command.join();
     if (end.kind != EndKind::kStopped && !result.ended_ns && !end.detail.empty()) {

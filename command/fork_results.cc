@@ -38,13 +38,16 @@ std::string TimesText(const std::vector<ForkResult>& results,
                          MsText(times.back()));
 }
 
+Json JsonOf(const ForkResult& result) {
+  return {{"fork", result.number},         {"process", result.process},
+          {"up_ns", TimeOf(result.up_ns)}, {"ended_ns", TimeOf(result.ended_ns)},
+          {"exit_code", result.code},      {"error", result.error}};
+}
+
 }  // namespace
 
 std::string LineOf(const ForkResult& result) {
-  const Json json = {{"fork", result.number},         {"process", result.process},
-                     {"up_ns", TimeOf(result.up_ns)}, {"ended_ns", TimeOf(result.ended_ns)},
-                     {"exit_code", result.code},      {"error", result.error}};
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+  return JsonOf(result).dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
 std::optional<ForkResult> ReadForkLine(std::string_view line) {
@@ -113,7 +116,7 @@ std::string ForkResults::Summary(uint32_t processes) const {
 
 Json ForkResults::ToJson() const {
   Json list = Json::array();
-  for (const ForkResult& result : results_) list.push_back(Json::parse(LineOf(result)));
+  for (const ForkResult& result : results_) list.push_back(JsonOf(result));
   return {{"forks", std::move(list)}};
 }
 

@@ -14,7 +14,6 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/printable.h"
 #include "base/status.h"
 #include "base/thread.h"
 #include "command/end_signals.h"
@@ -32,6 +31,15 @@ namespace {
 constexpr absl::Duration kAgentPatience = absl::Seconds(30);
 constexpr absl::Duration kAgentStep = absl::Milliseconds(5);
 
+// Who reads it no more is not written to.
+void WriteAll(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0) return;
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
 // What descriptors take that others write to as well: whole lines, and several at once.
 class Lines {
  public:
@@ -40,13 +48,9 @@ class Lines {
     while (!lines.empty()) {
       // No more than is written without those of another process in between (pipe(7)).
       const size_t end = lines.substr(0, PIPE_BUF).rfind('\n');
-      std::string_view part = lines.substr(0, end == std::string_view::npos ? PIPE_BUF : end + 1);
-      lines.remove_prefix(part.size());
-      while (!part.empty()) {
-        const ssize_t written = write(fd, part.data(), part.size());
-        if (written < 0) return;  // nobody reads it any more
-        part.remove_prefix(static_cast<size_t>(written));
-      }
+      const size_t size = end == std::string_view::npos ? PIPE_BUF : end + 1;
+      WriteAll(fd, lines.substr(0, size));
+      lines.remove_prefix(std::min(size, lines.size()));
     }
   }
 
@@ -67,21 +71,18 @@ std::string Behind(uint32_t number, std::string_view text) {
 // What the library says of one of them.
 class ForkLog final : public LogSink {
  public:
-  ForkLog(uint32_t number, Lines& lines) : number_(number), lines_(lines) {}
+  ForkLog(uint32_t number, LogSink& log) : number_(number), log_(log) {}
   void Log(Severity severity, std::string_view line) override {
-    constexpr std::array kNames = {"debug", "info", "warning", "error"};
-    lines_.Write(STDERR_FILENO,
-                 absl::StrFormat("ringside: %s: fork %d: %s\n",
-                                 kNames[static_cast<size_t>(severity)], number_, Printable(line)));
+    log_.Log(severity, absl::StrFormat("fork %d: %s", number_, line));
   }
 
  private:
   const uint32_t number_;
-  Lines& lines_;
+  LogSink& log_;
 };
 
 struct Fork {
-  Fork(uint32_t number, Lines& lines) : log(number, lines) {
+  Fork(uint32_t number, LogSink& sink) : log(number, sink) {
     result.number = number;
     result.process = getpid();
   }
@@ -103,10 +104,11 @@ struct Fork {
 class ForkWorker {
  public:
   ForkWorker(const RunOptions& options, std::shared_ptr<const MachineTemplate> from,
-             const WorkerPipes& pipes, EventFd command_over)
+             const WorkerPipes& pipes, LogSink& log, EventFd command_over)
       : options_(options),
         from_(std::move(from)),
         pipes_(pipes),
+        log_(log),
         command_over_(std::move(command_over)) {}
 
   void Run(ForkSpan span);
@@ -121,14 +123,15 @@ class ForkWorker {
   void StopAll();
   void StopThoseWithoutCommand();
   void Finish(Fork& fork);
-  void Tell(const ForkResult& result) { lines_.Write(pipes_.results, LineOf(result)); }
+  void Tell(const ForkResult& result) { WriteAll(pipes_.results, LineOf(result)); }
 
   const RunOptions& options_;
   const std::shared_ptr<const MachineTemplate> from_;
   const WorkerPipes pipes_;
+  LogSink& log_;
   const EventFd command_over_;
   const EndSignals signals_;
-  Lines lines_;
+  Lines said_;  // by the forks' commands
   std::list<Fork> forks_;
 };
 
@@ -157,7 +160,7 @@ bool ForkWorker::TakeTurn() {
 }
 
 void ForkWorker::Begin(uint32_t number) {
-  Fork& fork = forks_.emplace_back(number, lines_);
+  Fork& fork = forks_.emplace_back(number, log_);
   absl::Status status = Make(fork);
   if (status.ok()) status = Start(fork);
   if (status.ok()) return;
@@ -220,8 +223,8 @@ void ForkWorker::Execute(Fork& fork) {
   if (end.ok()) {
     result.ended_ns = fork.age_ns();
     result.code = end->how == GuestCommandEnd::How::kKilled ? 128 + end->signal : end->code;
-    lines_.Write(STDOUT_FILENO, Behind(result.number, end->output));
-    lines_.Write(STDERR_FILENO, Behind(result.number, end->errors));
+    said_.Write(STDOUT_FILENO, Behind(result.number, end->output));
+    said_.Write(STDERR_FILENO, Behind(result.number, end->errors));
     if (end->was_cut) fork.log.Log(Severity::kWarning, "its output is longer than 1M, and was cut");
   } else {
     result.error = std::string(Message(end.status()));
@@ -289,14 +292,10 @@ void ForkWorker::Finish(Fork& fork) {
 }  // namespace
 
 int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTemplate>& from,
-             ForkSpan span, const WorkerPipes& pipes) {
+             ForkSpan span, const WorkerPipes& pipes, LogSink& log) {
   absl::StatusOr<EventFd> command_over = EventFd::Create();
-  if (!command_over.ok()) {
-    Lines().Write(STDERR_FILENO,
-                  absl::StrFormat("ringside: error: %s\n", Message(command_over.status())));
-    return kExitFailure;
-  }
-  ForkWorker(options, from, pipes, *std::move(command_over)).Run(span);
+  if (!command_over.ok()) return Finish(command_over.status(), log);
+  ForkWorker(options, from, pipes, log, *std::move(command_over)).Run(span);
   return kExitOk;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "command/run_options.h"
+#include "ringside/log.h"
 #include "ringside/machine_template.h"
 
 namespace ringside {
@@ -30,6 +31,6 @@ struct WorkerPipes {
 // In a process that has no other thread. Returns what the process exits with, once all of them are
 // over, or a signal has ended them: 0, unless there was no descriptor even to begin with.
 int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTemplate>& from,
-             ForkSpan span, const WorkerPipes& pipes);
+             ForkSpan span, const WorkerPipes& pipes, LogSink& log);
 
 }  // namespace ringside

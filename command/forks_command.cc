@@ -54,23 +54,6 @@ void RaiseDescriptorLimit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-absl::StatusOr<Worker> StartWorker(const RunOptions& options,
-                                   const std::shared_ptr<const MachineTemplate>& from,
-                                   ForkSpan span, const Pipe& turns) {
-  RINGSIDE_ASSIGN_OR_RETURN(Pipe results, Pipe::Create());
-  Worker worker = {.span = span, .results = std::move(results.read_end)};
-  const pid_t parent = getpid();
-  worker.process = fork();
-  if (worker.process < 0) return ErrnoError(errno, "cannot make a process");
-  if (worker.process > 0) return worker;
-  // It does not outlive the command, however that ends.
-  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(kExitFailure);
-  worker.results = UniqueFd();
-  _exit(RunForks(options, from, span,
-                 {.results = results.write_end.get(),
-                  .turns = {turns.read_end.get(), turns.write_end.get()}}));
-}
-
 // How a process has ended that still had forks. `signal`: that asked to end; 0: none.
 std::string EndText(const Worker& worker, int status, int signal) {
   if (WIFEXITED(status) && signal != 0) {
@@ -100,6 +83,8 @@ class Forks {
 
  private:
   void Start(const std::shared_ptr<const MachineTemplate>& from);
+  absl::StatusOr<Worker> StartWorker(const std::shared_ptr<const MachineTemplate>& from,
+                                     ForkSpan span);
   void Read(Worker& worker);
   void Reap(Worker& worker);
   bool HasEnding() const;
@@ -133,7 +118,7 @@ void Forks::Start(const std::shared_ptr<const MachineTemplate>& from) {
   }
   for (uint32_t first = 1; first <= counts_.forks; first += counts_.per_process) {
     const uint32_t last = std::min(counts_.forks, first + counts_.per_process - 1);
-    absl::StatusOr<Worker> worker = StartWorker(options_, from, {first, last}, turns_);
+    absl::StatusOr<Worker> worker = StartWorker(from, {first, last});
     if (worker.ok()) {
       workers_.push_back(*std::move(worker));
       ++running_;
@@ -141,6 +126,26 @@ void Forks::Start(const std::shared_ptr<const MachineTemplate>& from) {
       results_.Lost(first, last, 0, std::string(Message(worker.status())));
     }
   }
+}
+
+absl::StatusOr<Worker> Forks::StartWorker(const std::shared_ptr<const MachineTemplate>& from,
+                                          ForkSpan span) {
+  RINGSIDE_ASSIGN_OR_RETURN(Pipe results, Pipe::Create());
+  Worker worker = {.span = span, .results = std::move(results.read_end)};
+  const pid_t parent = getpid();
+  worker.process = fork();
+  if (worker.process < 0) return ErrnoError(errno, "cannot make a process");
+  if (worker.process > 0) return worker;
+  // It does not outlive the command, however that ends.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(kExitFailure);
+  worker.results = UniqueFd();
+  // Nothing has been logged until now, so that its lines have no thread yet: it starts its own.
+  const int code = RunForks(options_, from, span,
+                            {.results = results.write_end.get(),
+                             .turns = {turns_.read_end.get(), turns_.write_end.get()}},
+                            log_);
+  errors_.Flush();
+  _exit(code);
 }
 
 void Forks::AwaitAll() {
@@ -202,6 +207,7 @@ void Forks::Reap(Worker& worker) {
 }
 
 int Forks::Report() {
+  signals_.Release();  // who does not read what is printed now is not waited for
   const Logger log(&log_);
   for (const std::string& error : results_.Errors()) log.Log(Severity::kError, "%s", error);
   log.Log(Severity::kInfo, "%s", results_.Summary(static_cast<uint32_t>(workers_.size())));

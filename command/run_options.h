@@ -32,7 +32,7 @@ struct RunOptions {
   // Of many machines that go on from one (command/forks_command.h).
   std::string template_directory;   // empty: there is one machine
   std::string forks;                // a number; empty: 1
-  std::string forks_per_process;    // likewise; empty: kForksPerProcess
+  std::string forks_per_process;    // likewise; empty: as ForkCounts
   std::string exec;                 // a command line for each guest's shell; empty: none
   bool record_working_set = false;  // of the machine at its end; of forks the first
   uint32_t fork_number = 0;         // see NumberedOptions; 0: it is none

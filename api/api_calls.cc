@@ -96,6 +96,16 @@ std::vector<ApiCall> MachineCalls() {
                             .doc =
                                 "whether it ends then, so that its disks stay as they are saved"},
                    .unset = false},
+                  {.spec = {.name = "difference",
+                            .type = Plain(OptionKind::kSwitch),
+                            .doc = "whether only what has changed is written: since the last save "
+                                   "with this or track, or since the restore"},
+                   .unset = false},
+                  {.spec = {.name = "track",
+                            .type = Plain(OptionKind::kSwitch),
+                            .doc = "whether writes are noted from then on, so that the next save "
+                                   "may be a difference"},
+                   .unset = false},
                   Patience()},
        .progress = "saving",
        .serve = SaveMachine},

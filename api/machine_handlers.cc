@@ -54,8 +54,10 @@ absl::StatusOr<Json> SaveMachine(MachineControl& control, const ApiArguments& gi
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
   const bool stays = machine->paused();
   RINGSIDE_RETURN_IF_ERROR(machine->Pause(given.Time("patience")));
-  const absl::Status saved = machine->Save(
-      given.Text("directory"), [&](uint64_t done, uint64_t of) { given.Report(done, of); });
+  const absl::Status saved =
+      machine->Save(given.Text("directory"),
+                    {.difference = given.Switch("difference"), .track = given.Switch("track")},
+                    [&](uint64_t done, uint64_t of) { given.Report(done, of); });
   if (saved.ok() && given.Switch("stop")) {
     control.Stop();
   } else if (!stays) {

@@ -111,7 +111,7 @@ absl::StatusOr<json> Save(const std::string& kernel, std::istream& words) {
   RINGSIDE_RETURN_IF_ERROR(machine->Pause(kPatience));
   const int64_t paused = MonotonicNs();
   int64_t copies = 0, copied = 0;
-  RINGSIDE_RETURN_IF_ERROR(machine->Save(directory, [&](uint64_t, uint64_t) {
+  RINGSIDE_RETURN_IF_ERROR(machine->Save(directory, {}, [&](uint64_t, uint64_t) {
     copied = MonotonicNs();
     if (copies == 0) copies = copied;
   }));

@@ -1,7 +1,9 @@
-// `ringside snapshot`: what a machine was when it was saved, and whether what was saved is whole.
+// `ringside snapshot`: what a machine was when it was saved, whether what was saved is whole, and
+// one of several that follow each other.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "ringside/log.h"
 
@@ -12,7 +14,8 @@ class App;
 namespace ringside {
 
 struct SnapshotOptions {
-  std::string directory;
+  std::vector<std::string> directories;
+  std::string to;  // merge
   bool json = false;
 };
 

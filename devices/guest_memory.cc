@@ -93,6 +93,12 @@ absl::Status GuestMemory::Freeze() {
   return status;
 }
 
+void GuestMemory::NoteWrites(bool on) {
+  if (on && writes_ == nullptr) writes_ = std::make_unique<WriteLog>(regions_);
+  if (on) writes_->Clear();
+  write_log_.store(on ? writes_.get() : nullptr, std::memory_order_relaxed);
+}
+
 bool GuestMemory::Drop() const {
   return std::ranges::all_of(regions_, [this](const MemoryRegion& region) {
     return userfault_->Drop({region.host, region.size});

@@ -1,7 +1,7 @@
 // The guest's memory as a device sees it: regions of guest physical addresses, each a host mapping
 // that knows its descriptor and offset, so that another process or a DMA engine can be given it.
 //
-// Threads: immutable once created, so any thread may look up addresses; the bytes themselves are
+// Threads: its regions are immutable, so any thread may look up addresses; the bytes themselves are
 // shared with the guest, which may change them at any time: read once into a local, then check.
 // Ownership: owns mappings and descriptor; must outlive all that uses its pointers.
 #pragma once
@@ -20,6 +20,7 @@
 #include "base/fd.h"
 #include "base/memory_region.h"
 #include "base/userfault.h"
+#include "devices/write_log.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -83,6 +84,17 @@ class GuestMemory {
   // Of memory on demand: as Userfault::Drop, of all of it.
   bool Drop() const;
 
+  // Whether what devices write is noted from now on; what was noted before is forgotten. While all
+  // of them rest: each queue's way to its rest and back orders this with what it does.
+  void NoteWrites(bool on);
+  // Null: nothing is noted. It lives as long as the memory.
+  WriteLog* write_log() const { return write_log_.load(std::memory_order_relaxed); }
+  // A device says so before it, or the host for it, writes there.
+  void Writes(const std::byte* host, uint64_t length) const {
+    if (WriteLog* const log = write_log(); log != nullptr) [[unlikely]]
+      log->Note(host, length);
+  }
+
   // Whoever shows the guest something, and whoever looks at what the guest has written after it,
   // say so: the guest uses the same memory with devices on several threads, one after the other,
   // and ThreadSanitizer does not see the guest between them. Nothing in other builds.
@@ -125,6 +137,8 @@ class GuestMemory {
   std::atomic<bool> is_shared_;  // atomic: Freeze does not wait for those who ask
   const std::vector<int> nodes_;
   std::vector<MemoryRegion> regions_;
+  std::unique_ptr<WriteLog> writes_;  // made when it is first asked for
+  std::atomic<WriteLog*> write_log_ = nullptr;
 };
 
 }  // namespace ringside

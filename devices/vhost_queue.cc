@@ -27,18 +27,22 @@ VhostQueue::VhostQueue(const Parts& parts, const VhostQueue& before)
 void VhostQueue::Resume() {
   if (queue().error() != nullptr) return;
   const GuestMemory& memory = parts().memory;
+  WriteLog* const log = memory.write_log();
   const Virtqueue::Areas areas = Virtqueue::AreasOf(memory, RingLayout(setup_, features_));
   // First, as the kernel tells nobody of what it has done before.
   setup_.call->Observe(this);
-  const absl::Status status = kernel_.vhost.Start(kernel_.ring,
-                                                  {.features = features_,
-                                                   .size = setup_.size,
-                                                   .next = next_,
-                                                   .descriptors = areas.descriptors,
-                                                   .available = areas.available,
-                                                   .used = areas.used,
-                                                   .kick = setup_.kick},
-                                                  memory.regions());
+  const absl::Status status =
+      kernel_.vhost.Start(kernel_.ring,
+                          {.features = features_,
+                           .size = setup_.size,
+                           .next = next_,
+                           .descriptors = areas.descriptors,
+                           .available = areas.available,
+                           .used = areas.used,
+                           .used_address = setup_.device_area,
+                           .log = log != nullptr ? log->words().data() : nullptr,
+                           .kick = setup_.kick},
+                          memory.regions());
   if (!status.ok()) {
     setup_.call->Observe(nullptr);
     // The kernel takes no tap that was removed: the driver finds a link that is down.

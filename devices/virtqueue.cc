@@ -192,7 +192,19 @@ bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
   if (bytes >= kMaxChainBytes) return Break("a descriptor chain is too long");
   buffers.writable_ = writable != nullptr ? writable : segment;
   buffers.end_ = segment;
+  if (memory_.write_log() != nullptr) [[unlikely]]
+    NoteWrites(buffers);
   return true;
+}
+
+// Whatever becomes of the chain: its return is on the used ring.
+[[gnu::noinline]] void Virtqueue::NoteWrites(ChainBuffers& buffers) const {
+  NoteUsedRing();
+  for (const Segment& segment : buffers.writable()) memory_.Writes(segment.host, segment.length);
+}
+
+void Virtqueue::NoteUsedRing() const {
+  memory_.Writes(used_, kRingOffset + kUsedEntrySize * size_ + 2);
 }
 
 void Virtqueue::PutBack(DescriptorChain chain) {
@@ -248,6 +260,7 @@ void Virtqueue::SetAvailEvent(uint16_t index) {
 void Virtqueue::EnableNotify() {
   notify_on_ = true;
   if (error_ != nullptr) return;
+  NoteUsedRing();
   if (event_idx_) {
     SetAvailEvent(next_available_);
   } else {
@@ -258,6 +271,7 @@ void Virtqueue::EnableNotify() {
 void Virtqueue::DisableNotify() {
   notify_on_ = false;
   if (error_ != nullptr) return;
+  NoteUsedRing();
   if (event_idx_) {
     SetAvailEvent(static_cast<uint16_t>(next_available_ - kFarAway));
     event_moved_at_ = next_available_;

@@ -145,6 +145,8 @@ class Virtqueue {
   const MemoryRegion* RegionOf(const Descriptor& buffer);
   const std::byte* IndirectTable(const Descriptor& descriptor);
   void SetAvailEvent(uint16_t index);
+  void NoteUsedRing() const;
+  void NoteWrites(ChainBuffers& buffers) const;
 
   const GuestMemory& memory_;
   const uint16_t size_;

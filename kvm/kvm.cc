@@ -161,10 +161,23 @@ absl::Status KvmVm::SetMemory(std::span<const MemoryRegion> regions) {
   return absl::OkStatus();
 }
 
+absl::Status KvmVm::NoteWrites(std::span<const MemoryRegion> regions, bool on) {
+  for (const MemoryRegion& region : regions) {
+    RINGSIDE_RETURN_IF_ERROR(SetMemorySlot(region.index, region.guest_address, region.host,
+                                           region.size, on ? KVM_MEM_LOG_DIRTY_PAGES : 0));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KvmVm::TakeWrites(uint32_t region, std::span<uint64_t> pages) {
+  kvm_dirty_log log = {.slot = region, .padding1 = 0, .dirty_bitmap = pages.data()};
+  return Ioctl(fd_, KVM_GET_DIRTY_LOG, "KVM_GET_DIRTY_LOG", &log);
+}
+
 absl::Status KvmVm::SetMemorySlot(uint32_t slot, uint64_t guest_address, std::byte* host,
-                                  uint64_t size) {
+                                  uint64_t size, uint32_t flags) {
   const kvm_userspace_memory_region region = {.slot = slot,
-                                              .flags = 0,
+                                              .flags = flags,
                                               .guest_phys_addr = guest_address,
                                               .memory_size = size,
                                               .userspace_addr = reinterpret_cast<uint64_t>(host)};

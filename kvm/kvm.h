@@ -62,7 +62,14 @@ class KvmVm {
   absl::Status SetMemory(std::span<const MemoryRegion> regions);
   // Memory of `size` bytes at the guest's address, in a slot of any number; of 0 bytes: none any
   // more, and when this returns no vCPU reaches it. Waits for a grace period once vCPUs run.
-  absl::Status SetMemorySlot(uint32_t slot, uint64_t guest_address, std::byte* host, uint64_t size);
+  absl::Status SetMemorySlot(uint32_t slot, uint64_t guest_address, std::byte* host, uint64_t size,
+                             uint32_t flags = 0);
+  // Whether KVM notes which pages of these, as SetMemory had them, the guest and KVM itself write.
+  // What was noted is forgotten.
+  absl::Status NoteWrites(std::span<const MemoryRegion> regions, bool on);
+  // A bit for each page of the region of this number that was written since the last call, or since
+  // notes are taken: as many words as it has, 64 pages each.
+  absl::Status TakeWrites(uint32_t region, std::span<uint64_t> pages);
   // Pages that KVM itself needs in guest address space on Intel hosts without "unrestricted guest".
   absl::Status SetIntelPages(uint64_t tss, uint64_t identity_map);
   // How long a vCPU that halts is watched at most before it sleeps, instead of kvm.ko's own limit.

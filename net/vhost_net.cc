@@ -108,7 +108,11 @@ absl::Status VhostNet::SetMemory(std::span<const MemoryRegion> memory) {
 
 absl::Status VhostNet::SetUp(Ring ring, const RingSetup& setup,
                              std::span<const MemoryRegion> memory) {
-  const uint64_t features = setup.features & kRingFeatures;
+  const bool notes = setup.log != nullptr;
+  const auto log = reinterpret_cast<uint64_t>(setup.log);
+  // Before the features, so that no ring notes anything where there is no log.
+  if (notes && ioctl(fd_.get(), VHOST_SET_LOG_BASE, &log) != 0) return NotDone("a log of writes");
+  const uint64_t features = (setup.features & kRingFeatures) | uint64_t{notes} << VHOST_F_LOG_ALL;
   if (ioctl(fd_.get(), VHOST_SET_FEATURES, &features) != 0) return NotDone("the features");
   RINGSIDE_RETURN_IF_ERROR(SetMemory(memory));
   const vhost_vring_state size = {.index = ring, .num = setup.size};
@@ -116,11 +120,11 @@ absl::Status VhostNet::SetUp(Ring ring, const RingSetup& setup,
   if (ioctl(fd_.get(), VHOST_SET_VRING_NUM, &size) != 0) return NotDone("the ring's size");
   if (ioctl(fd_.get(), VHOST_SET_VRING_BASE, &base) != 0) return NotDone("the ring's position");
   const vhost_vring_addr address = {.index = ring,
-                                    .flags = 0,
+                                    .flags = uint32_t{notes} << VHOST_VRING_F_LOG,
                                     .desc_user_addr = AddressOf(setup.descriptors),
                                     .used_user_addr = AddressOf(setup.used),
                                     .avail_user_addr = AddressOf(setup.available),
-                                    .log_guest_addr = 0};
+                                    .log_guest_addr = setup.used_address};
   if (ioctl(fd_.get(), VHOST_SET_VRING_ADDR, &address) != 0) return NotDone("the ring's address");
   const vhost_vring_file broken = {.index = ring, .fd = rings_[ring].broken.fd()};
   const vhost_vring_file kick = {.index = ring, .fd = setup.kick->fd()};

@@ -32,6 +32,10 @@ class VhostNet {
     const std::byte* descriptors = nullptr;
     const std::byte* available = nullptr;
     const std::byte* used = nullptr;
+    uint64_t used_address = 0;  // the guest's
+    // Where the kernel notes the pages that it writes: a bit each, of the guest's addresses from 0
+    // on, until Stop. Null: nowhere.
+    uint64_t* log = nullptr;
     const EventFd* kick = nullptr;
   };
 

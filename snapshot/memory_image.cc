@@ -132,28 +132,33 @@ absl::Status ReadPieces(const MemoryImage& image, const UniqueFd& file, const st
 
 }  // namespace
 
-absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regions, bool is_shared,
-                                             const UniqueFd& file, const std::string& path,
-                                             const MemoryProgress& progress) {
+absl::StatusOr<MemoryImage> NewMemoryImage(std::span<const MemoryRegion> regions) {
   MemoryImage image = {.regions = static_cast<uint32_t>(regions.size())};
   RINGSIDE_RETURN_IF_ERROR(FillRandom(std::as_writable_bytes(std::span(image.identity))));
   for (const MemoryRegion& region : regions) image.size += region.size;
+  return image;
+}
+
+absl::Status WriteMemoryImage(std::span<const MemoryRegion> pieces, bool is_shared,
+                              const UniqueFd& file, const std::string& path,
+                              const MemoryProgress& progress, MemoryImage& image) {
+  image.crc = 0;
   const PageMap pages;
   uint64_t base = 0;
-  for (const MemoryRegion& region : regions) {
-    for (uint64_t at = 0; at < region.size;) {
+  for (const MemoryRegion& piece : pieces) {
+    for (uint64_t at = 0; at < piece.size;) {
       // Reading a page that nobody has touched would give it memory.
-      uint64_t data = NextData(region.fd, region.fd_offset + at, region.fd_offset + region.size) -
-                      region.fd_offset;
-      if (!is_shared) data = NextChanged(pages, region.host, at, data);
+      uint64_t data =
+          NextData(piece.fd, piece.fd_offset + at, piece.fd_offset + piece.size) - piece.fd_offset;
+      if (!is_shared) data = NextChanged(pages, piece.host, at, data);
       at = PageDown(data);
-      const uint64_t size = std::min(kPiece, region.size - at);
-      const std::span<const std::byte> piece(region.host + at, size);
-      RINGSIDE_RETURN_IF_ERROR(WritePiece(piece, base + at, file, path, image.crc));
+      const uint64_t size = std::min(kPiece, piece.size - at);
+      const std::span<const std::byte> bytes(piece.host + at, size);
+      RINGSIDE_RETURN_IF_ERROR(WritePiece(bytes, base + at, file, path, image.crc));
       at += size;
       progress(base + at, image.size);
     }
-    base += region.size;
+    base += piece.size;
   }
   const Trailer trailer = TrailerOf(image);
   RINGSIDE_RETURN_IF_ERROR(WriteAll(file, path, std::as_bytes(std::span(&trailer, 1)), image.size));
@@ -161,12 +166,12 @@ absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regio
       fdatasync(file.get()) != 0) {
     return ErrnoError(errno, absl::StrFormat("cannot write '%s'", path));
   }
-  return image;
+  return absl::OkStatus();
 }
 
 absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
                               const std::string& path) {
-  if (image.size == 0 || image.size % kPageSize != 0) return Damaged(path, "is not of whole pages");
+  if (image.size % kPageSize != 0) return Damaged(path, "is not of whole pages");
   struct stat status;
   if (fstat(file.get(), &status) != 0) return ErrnoError(errno, "cannot look at " + path);
   if (static_cast<uint64_t>(status.st_size) != image.size + kPageSize) {

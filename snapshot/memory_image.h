@@ -38,12 +38,15 @@ struct MemoryImage {
 // Is told how many bytes are done, and of how many.
 using MemoryProgress = std::function<void(uint64_t done, uint64_t of)>;
 
-// Writes the machine's memory, which nobody changes meanwhile, into a file that is empty, and has
-// it reach the disk. `is_shared`: what was changed is seen through the regions' descriptors, too;
-// else they are mapped copy on write.
-absl::StatusOr<MemoryImage> WriteMemoryImage(std::span<const MemoryRegion> regions, bool is_shared,
-                                             const UniqueFd& file, const std::string& path,
-                                             const MemoryProgress& progress);
+// Of these regions, with an identity of its own, and not written yet.
+absl::StatusOr<MemoryImage> NewMemoryImage(std::span<const MemoryRegion> regions);
+// Writes what is in these pieces of memory one behind the other, which nobody changes meanwhile,
+// into a file that is empty, and has it reach the disk; the checksum becomes the image's.
+// `is_shared`: what was changed is seen through the pieces' descriptors, too; else they are mapped
+// copy on write.
+absl::Status WriteMemoryImage(std::span<const MemoryRegion> pieces, bool is_shared,
+                              const UniqueFd& file, const std::string& path,
+                              const MemoryProgress& progress, MemoryImage& image);
 
 // Whether the file is this image, as far as its length and trailer tell.
 absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,

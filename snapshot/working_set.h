@@ -3,7 +3,7 @@
 // page fault of a guest; and those that it read, which the kernel can read ahead.
 //
 // It stands in a file of sections (snapshot/state_file.h), one of which has the identity of the
-// memory that it is about. Pages count from the beginning of the memory's file.
+// memory that it is about.
 //
 // Threads: none. Errors: as MemoryImage.
 #pragma once
@@ -15,29 +15,19 @@
 #include "absl/status/statusor.h"
 #include "base/memory_region.h"
 #include "snapshot/memory_image.h"
+#include "snapshot/page_runs.h"
 
 namespace ringside {
 
-struct PageRun {
-  uint64_t first;
-  uint64_t count;
-};
-
-struct WorkingSet {
-  std::vector<PageRun> written, read;  // ascending, none empty, and none beside or in another
-};
-
-uint64_t PagesOf(std::span<const PageRun> runs);
+// What a restore had prepared by an earlier working set counts as used.
+using WorkingSet = TouchedPages;
 
 std::vector<uint8_t> EncodeWorkingSet(const WorkingSet& set, const SnapshotIdentity& memory);
 absl::StatusOr<WorkingSet> DecodeWorkingSet(std::span<const uint8_t> bytes,
                                             const MemoryImage& memory);
 
-// Of memory that this process has mapped copy on write from the memory's file. What a restore had
-// prepared by an earlier working set counts as used.
-absl::StatusOr<WorkingSet> FindWorkingSet(std::span<const MemoryRegion> regions);
-
-// Prepares such memory. What cannot be done is left to the guest's faults.
+// Prepares memory that is mapped copy on write from the memory's file. What cannot be done is left
+// to the guest's faults.
 void PrepareMemory(const WorkingSet& set, std::span<const MemoryRegion> regions);
 
 }  // namespace ringside

@@ -57,9 +57,9 @@ bool Machine::paused() const {
   return internals_->pauser_->paused();
 }
 
-absl::Status Machine::Save(const std::string& directory,
+absl::Status Machine::Save(const std::string& directory, const SaveOptions& options,
                            const std::function<void(uint64_t, uint64_t)>& progress) {
-  return internals_->Save(directory, progress ? progress : [](uint64_t, uint64_t) {});
+  return internals_->Save(directory, options, progress ? progress : [](uint64_t, uint64_t) {});
 }
 
 absl::Status Machine::RecordWorkingSet() {

@@ -48,7 +48,9 @@
 #include "vmm/networks.h"
 #include "vmm/pauser.h"
 #include "vmm/power_button.h"
+#include "vmm/snapshot_writer.h"
 #include "vmm/vsock.h"
+#include "vmm/write_tracking.h"
 
 namespace ringside {
 
@@ -77,6 +79,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
 
   const MachineConfig& config() const { return config_; }
   IoThreads& io_threads() { return *io_threads_; }
+  const GuestMemory& memory() const { return *memory_; }
   // Of the I/O threads with IoThreadTuning::trace_waits. As Machine::Explain.
   absl::StatusOr<std::vector<IoThreadWaits>> Waits(
       absl::Duration patience = absl::InfiniteDuration()) const {
@@ -108,7 +111,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
                               absl::Duration patience = absl::InfiniteDuration());
   // Of a paused machine: writes all of it into a directory, which is made if it is not there. As
   // SaveDevices; whoever resumes it waits for this.
-  absl::Status Save(const std::string& directory, const MemoryProgress& progress);
+  absl::Status Save(const std::string& directory, const SaveOptions& options,
+                    const MemoryProgress& progress);
   // As Machine::MakeTemplate.
   absl::StatusOr<std::shared_ptr<const MachineTemplate>> MakeTemplate(absl::Duration patience);
   // As Machine::RecordWorkingSet.
@@ -133,6 +137,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
                                                             const MachineHooks& hooks,
                                                             Signals signals);
   absl::Status Build();
+  std::optional<SnapshotIdentity> CopiedSnapshot() const;
   // A saved vCPU brings its own: null.
   using CpuidOf = std::function<std::vector<kvm_cpuid_entry2>(uint32_t id)>;
   absl::Status AddVcpus(const CpuidOf& cpuid_of);
@@ -140,6 +145,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
 
   // machine_save.cc
   absl::Status SaveState(SavedMachine& state);
+  absl::Status SaveMemory(const SnapshotWriter& writer, const MemoryProgress& progress,
+                          SavedMachine& state);
   absl::Status SettleInterrupts();
   absl::StatusOr<VcpuStateShape> ShapeOf(const SavedMachine& state) const;
   absl::Status FreezeMemory(Snapshot& snapshot);
@@ -181,6 +188,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // Outlives vm_, whose end may wait for pages. Null: no other process gives the memory.
   std::unique_ptr<MemoryHandler> memory_handler_;
   std::optional<KvmVm> vm_;
+  std::optional<WriteTracking> writes_;
   bool has_pit_ = false;
   std::vector<std::vector<kvm_cpuid_entry2>> cpuids_;  // by vCPU, as they were given
   std::unique_ptr<EventQueue> events_;  // these two outlive the thread on which they tell

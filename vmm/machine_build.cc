@@ -230,6 +230,7 @@ absl::Status Machine::Internals::Build() {
   }
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));
+  writes_.emplace(*memory_, *vm_, CopiedSnapshot());
   if (config_.halt_poll) RINGSIDE_RETURN_IF_ERROR(vm_->SetHaltPoll(*config_.halt_poll));
   RINGSIDE_RETURN_IF_ERROR(vm_->SetIntelPages(kKvmTss, kKvmIdentityMap));
   RINGSIDE_RETURN_IF_ERROR(vm_->CreateIrqchip());
@@ -242,6 +243,14 @@ absl::Status Machine::Internals::Build() {
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid,
                             LimitCpuid(std::move(supported), config_.cpu_baseline));
   return AddVcpus([&](uint32_t id) { return MakeCpuid(cpuid, id, config_.cpus, tsc_deadline); });
+}
+
+// The snapshot whose memory it has as a copy on write. A template that was never written is none.
+std::optional<SnapshotIdentity> Machine::Internals::CopiedSnapshot() const {
+  if (from_ == nullptr || memory_->is_shared()) return std::nullopt;
+  const Snapshot& snapshot = from_->parts().snapshot;
+  const bool is_written = !snapshot.path.empty() || memory_->userfault() != nullptr;
+  return is_written ? std::optional(snapshot.state.memory.identity) : std::nullopt;
 }
 
 absl::Status Machine::Internals::AddVcpus(const CpuidOf& cpuid_of) {

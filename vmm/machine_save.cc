@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/cleanup/cleanup.h"
@@ -22,63 +21,54 @@
 #include "vmm/machine_state.h"
 
 namespace ringside {
-namespace {
 
-constexpr mode_t kOwnerOnly = 0600;  // a guest's memory is as secret as what it holds
-
-absl::StatusOr<UniqueFd> CreateFile(const std::string& path) {
-  UniqueFd fd(open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, kOwnerOnly));
-  if (fd.valid()) return fd;
-  return absl::FailedPreconditionError(
-      ErrnoError(errno, absl::StrFormat("cannot make '%s'", path),
-                 errno == EEXIST ? "save into a directory that has no snapshot yet" : "")
-          .message());
-}
-
-absl::Status WriteState(const std::string& directory, std::span<const uint8_t> bytes) {
-  // Under its name only once all of it is there: a snapshot without a state is none.
-  const std::string path = absl::StrCat(directory, "/", kStateFile);
-  const std::string partial = path + ".partial";
-  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd fd, CreateFile(partial));
-  absl::Cleanup remove = [&] { unlink(partial.c_str()); };
-  if (write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()) ||
-      fsync(fd.get()) != 0 || rename(partial.c_str(), path.c_str()) != 0) {
-    return ErrnoError(errno, absl::StrFormat("cannot write '%s'", path));
+absl::Status Machine::Internals::Save(const std::string& directory, const SaveOptions& options,
+                                      const MemoryProgress& progress) {
+  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
+  const absl::Cleanup release = [this] { pauser_->Release(); };
+  const FaultsAllowed faults;
+  SavedMachine state;
+  if (options.difference) {
+    RINGSIDE_ASSIGN_OR_RETURN(state.difference.emplace().base, writes_->Base());
   }
-  std::move(remove).Cancel();
-  const UniqueFd folder(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!folder.valid() || fsync(folder.get()) != 0) {
-    return ErrnoError(errno, absl::StrFormat("cannot have '%s' reach the disk", directory));
+  RINGSIDE_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
+                            SnapshotWriter::In(directory));
+  RINGSIDE_RETURN_IF_ERROR(SaveState(state));
+  RINGSIDE_RETURN_IF_ERROR(SaveMemory(*writer, progress, state));
+  RINGSIDE_RETURN_IF_ERROR(MemoryLoss());
+  const bool tracks = options.track || options.difference;
+  // Should this fail, the notes from before are still of use.
+  absl::Cleanup end_new_notes = [this, had_notes = writes_->has_notes()] {
+    if (!had_notes) writes_->End();
+  };
+  if (tracks) RINGSIDE_RETURN_IF_ERROR(writes_->Begin());
+  RINGSIDE_RETURN_IF_ERROR(writer->Commit(EncodeMachine(state)));
+  std::move(end_new_notes).Cancel();
+  if (tracks) {
+    writes_->SetBase(state.memory.identity);
+  } else {
+    writes_->End();
   }
   return absl::OkStatus();
 }
 
-}  // namespace
-
-absl::Status Machine::Internals::Save(const std::string& directory,
-                                      const MemoryProgress& progress) {
-  const bool is_made = mkdir(directory.c_str(), 0700) == 0;
-  if (!is_made && errno != EEXIST) {
-    return absl::FailedPreconditionError(
-        ErrnoError(errno, absl::StrFormat("cannot make the directory '%s'", directory)).message());
-  }
-  absl::Cleanup remove_directory = [&] {
-    if (is_made) rmdir(directory.c_str());
+// All of it, or the difference. Last, as KVM writes into memory when it is asked for what a vCPU
+// has.
+absl::Status Machine::Internals::SaveMemory(const SnapshotWriter& writer,
+                                            const MemoryProgress& progress, SavedMachine& state) {
+  const std::span<const MemoryRegion> regions = memory_->regions();
+  RINGSIDE_ASSIGN_OR_RETURN(state.memory, NewMemoryImage(regions));
+  const auto write = [&](std::span<const MemoryRegion> pieces, MemoryImage& image) {
+    return WriteMemoryImage(pieces, memory_->is_shared(), writer.memory(), writer.memory_path(),
+                            progress, image);
   };
-  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
-  const absl::Cleanup release = [this] { pauser_->Release(); };
-  const FaultsAllowed faults;
-  const std::string path = MemoryPath(directory);
-  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd file, CreateFile(path));
-  absl::Cleanup remove = [&] { unlink(path.c_str()); };
-  SavedMachine state;
-  RINGSIDE_RETURN_IF_ERROR(SaveState(state));
-  RINGSIDE_ASSIGN_OR_RETURN(state.memory, WriteMemoryImage(memory_->regions(), memory_->is_shared(),
-                                                           file, path, progress));
-  RINGSIDE_RETURN_IF_ERROR(MemoryLoss());
-  RINGSIDE_RETURN_IF_ERROR(WriteState(directory, EncodeMachine(state)));
-  std::move(remove).Cancel();
-  std::move(remove_directory).Cancel();
+  if (!state.difference.has_value()) return write(regions, state.memory);
+  PageRuns& pages = state.difference->pages;
+  RINGSIDE_ASSIGN_OR_RETURN(pages, writes_->Written());
+  Coarsen(pages, kMostRuns);
+  MemoryImage image = FileImage(state);
+  RINGSIDE_RETURN_IF_ERROR(write(PartsOf(pages, regions), image));
+  state.memory.crc = image.crc;
   return absl::OkStatus();
 }
 
@@ -89,7 +79,7 @@ absl::Status Machine::Internals::RecordWorkingSet() const {
         "memory mapped (restore-memory=mapped): this one does not");
   }
   const Snapshot& snapshot = from_->parts().snapshot;
-  RINGSIDE_ASSIGN_OR_RETURN(const WorkingSet set, FindWorkingSet(memory_->regions()));
+  RINGSIDE_ASSIGN_OR_RETURN(const WorkingSet set, FindTouchedPages(memory_->regions()));
   const std::vector<uint8_t> bytes = EncodeWorkingSet(set, snapshot.state.memory.identity);
   if (bytes.size() > kMostStateBytes) {
     return absl::FailedPreconditionError(
@@ -144,9 +134,10 @@ absl::Status Machine::Internals::FreezeMemory(Snapshot& snapshot) {
   RINGSIDE_ASSIGN_OR_RETURN(
       snapshot.memory,
       CreateMemoryFile("guest-template", config_.memory + kPageSize, MemoryFileUse::kMayBeFrozen));
-  RINGSIDE_ASSIGN_OR_RETURN(snapshot.state.memory,
-                            WriteMemoryImage(regions, false, snapshot.memory, "guest-template",
-                                             [](uint64_t, uint64_t) {}));
+  RINGSIDE_ASSIGN_OR_RETURN(snapshot.state.memory, NewMemoryImage(regions));
+  RINGSIDE_RETURN_IF_ERROR(WriteMemoryImage(
+      regions, false, snapshot.memory, "guest-template", [](uint64_t, uint64_t) {},
+      snapshot.state.memory));
   if (fcntl(snapshot.memory.get(), F_ADD_SEALS, F_SEAL_WRITE) == 0) return absl::OkStatus();
   return ErrnoError(errno, "cannot seal the template's memory");
 }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
+#include "base/pages.h"
 #include "base/status.h"
 #include "snapshot/state_bytes.h"
 #include "snapshot/state_file.h"
@@ -20,8 +21,10 @@ constexpr uint32_t kMachineTag = StateTag("MACH");
 constexpr uint32_t kVmTag = StateTag("VM  ");
 constexpr uint32_t kVcpuTag = StateTag("VCPU");
 constexpr uint32_t kDevicesTag = StateTag("DEVS");
-constexpr uint32_t kHostTag = StateTag("HOST");  // not of a Ringside that had none
+constexpr uint32_t kHostTag = StateTag("HOST");        // not of a Ringside that had none
+constexpr uint32_t kDifferenceTag = StateTag("DIFF");  // not of a whole one
 constexpr uint32_t kMachineVersion = 1;
+constexpr uint32_t kDifferenceVersion = 1;
 
 std::vector<uint8_t> EncodeShape(const SavedMachine& state) {
   StateWriter bytes;
@@ -50,6 +53,24 @@ absl::StatusOr<uint32_t> DecodeShape(const StateSection& section, SavedMachine& 
   return vcpus;
 }
 
+std::vector<uint8_t> EncodeDifference(const SavedDifference& difference) {
+  StateWriter bytes;
+  bytes.Put(difference.base);
+  bytes.PutList(difference.pages);
+  return bytes.bytes();
+}
+
+absl::Status DecodeDifference(const StateSection& section, SavedMachine& state) {
+  StateReader bytes(section.payload);
+  SavedDifference& difference = state.difference.emplace();
+  bytes.Get(difference.base);
+  if (section.version == kDifferenceVersion &&
+      GetRuns(bytes, state.memory.size / kPageSize, difference.pages) && bytes.IsExact()) {
+    return absl::OkStatus();
+  }
+  return BadInput("section '%s' is no list of pages of this memory", StateTagName(section.tag));
+}
+
 absl::Status DecodeSection(const StateSection& section, SavedMachine& state) {
   switch (section.tag) {
     case kVmTag:
@@ -60,6 +81,8 @@ absl::Status DecodeSection(const StateSection& section, SavedMachine& state) {
       return Decode(section.version, section.payload, state.devices);
     case kHostTag:
       return Decode(section.version, section.payload, state.host);
+    case kDifferenceTag:
+      return DecodeDifference(section, state);
     default:
       return BadInput(
           "the state has a section '%s', which this Ringside does not know: use the one "
@@ -78,6 +101,7 @@ absl::Status CheckCounts(const std::vector<StateSection>& sections, uint32_t vcp
   RINGSIDE_RETURN_IF_ERROR(check(kVcpuTag, vcpus, vcpus));
   RINGSIDE_RETURN_IF_ERROR(check(kVmTag, 1, 1));
   RINGSIDE_RETURN_IF_ERROR(check(kDevicesTag, 1, 1));
+  RINGSIDE_RETURN_IF_ERROR(check(kDifferenceTag, 0, 1));
   return check(kHostTag, 0, 1);
 }
 
@@ -123,6 +147,28 @@ absl::Status ReadWorkingSet(Snapshot& snapshot) {
   return absl::OkStatus();
 }
 
+absl::StatusOr<Snapshot> ReadState(const std::string& state_path) {
+  Snapshot snapshot;
+  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadFile(state_path));
+  absl::StatusOr<SavedMachine> state = DecodeMachine(bytes);
+  if (!state.ok()) return Of(absl::StrFormat("'%s'", state_path), state.status());
+  snapshot.state = *std::move(state);
+  const uint64_t size = snapshot.state.memory.size;
+  if (size == 0 || size % kPageSize != 0) {
+    return BadInput("'%s' is of a machine with %d bytes of memory, which is none", state_path,
+                    size);
+  }
+  return snapshot;
+}
+
+absl::Status CheckIsWhole(const Snapshot& snapshot, const std::string& directory) {
+  if (!snapshot.state.difference.has_value()) return absl::OkStatus();
+  return BadInput(
+      "'%s' has only what has changed since another snapshot: make one of both with 'ringside "
+      "snapshot merge'",
+      directory);
+}
+
 }  // namespace
 
 std::vector<uint8_t> EncodeMachine(const SavedMachine& state) {
@@ -132,6 +178,9 @@ std::vector<uint8_t> EncodeMachine(const SavedMachine& state) {
   for (const VcpuState& vcpu : state.vcpus) file.Add(kVcpuTag, kVcpuStateVersion, Encode(vcpu));
   file.Add(kDevicesTag, kDevicesStateVersion, Encode(state.devices));
   file.Add(kHostTag, kHostStateVersion, Encode(state.host));
+  if (state.difference.has_value()) {
+    file.Add(kDifferenceTag, kDifferenceVersion, EncodeDifference(*state.difference));
+  }
   return std::move(file).Finish();
 }
 
@@ -149,23 +198,39 @@ absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes) {
   return state;
 }
 
+MemoryImage FileImage(const SavedMachine& state) {
+  if (!state.difference.has_value()) return state.memory;
+  const PageRuns& pages = state.difference->pages;
+  return {.identity = state.memory.identity,
+          .size = PagesOf(pages) * kPageSize,
+          .regions = static_cast<uint32_t>(pages.size()),
+          .crc = state.memory.crc};
+}
+
 absl::StatusOr<Snapshot> OpenSnapshotState(const std::string& directory) {
-  const std::string state_path = absl::StrCat(directory, "/", kStateFile);
-  Snapshot snapshot;
-  RINGSIDE_ASSIGN_OR_RETURN(const std::vector<uint8_t> bytes, ReadFile(state_path));
-  absl::StatusOr<SavedMachine> state = DecodeMachine(bytes);
-  if (!state.ok()) return Of(absl::StrFormat("'%s'", state_path), state.status());
-  snapshot.state = *std::move(state);
+  RINGSIDE_ASSIGN_OR_RETURN(Snapshot snapshot, ReadState(StatePath(directory)));
+  RINGSIDE_RETURN_IF_ERROR(CheckIsWhole(snapshot, directory));
   return snapshot;
 }
 
 absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory) {
-  RINGSIDE_ASSIGN_OR_RETURN(Snapshot snapshot, OpenSnapshotState(directory));
-  const std::string memory_path = MemoryPath(directory);
+  RINGSIDE_ASSIGN_OR_RETURN(Snapshot snapshot, OpenAnySnapshot(directory));
+  RINGSIDE_RETURN_IF_ERROR(CheckIsWhole(snapshot, directory));
+  return snapshot;
+}
+
+absl::StatusOr<Snapshot> OpenSnapshotFiles(const std::string& state, const std::string& memory) {
+  RINGSIDE_ASSIGN_OR_RETURN(Snapshot snapshot, ReadState(state));
   uint64_t size = 0;
-  RINGSIDE_ASSIGN_OR_RETURN(snapshot.memory, OpenFile(memory_path, size));
-  RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(snapshot.state.memory, snapshot.memory, memory_path));
-  snapshot.path = memory_path;
+  RINGSIDE_ASSIGN_OR_RETURN(snapshot.memory, OpenFile(memory, size));
+  RINGSIDE_RETURN_IF_ERROR(CheckMemoryImage(FileImage(snapshot.state), snapshot.memory, memory));
+  snapshot.path = memory;
+  return snapshot;
+}
+
+absl::StatusOr<Snapshot> OpenAnySnapshot(const std::string& directory) {
+  RINGSIDE_ASSIGN_OR_RETURN(Snapshot snapshot,
+                            OpenSnapshotFiles(StatePath(directory), MemoryPath(directory)));
   snapshot.directory = directory;
   RINGSIDE_RETURN_IF_ERROR(ReadWorkingSet(snapshot));
   return snapshot;

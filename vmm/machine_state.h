@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,11 +23,21 @@
 
 namespace ringside {
 
+// More pieces than these are not told apart: 16 MiB of the state's 64.
+inline constexpr size_t kMostRuns = 1 << 20;
+
 inline constexpr char kStateFile[] = "state";
 inline constexpr char kMemoryFile[] = "memory";
 
+// Of a snapshot that has only what has changed since another one.
+struct SavedDifference {
+  SnapshotIdentity base;  // of that one's memory
+  PageRuns pages;         // of which the file `memory` has the content, one behind the other
+};
+
 struct SavedMachine {
-  MemoryImage memory;
+  MemoryImage memory;  // `crc`: of what is in the file
+  std::optional<SavedDifference> difference;
   int64_t saved_at_ns = 0;  // since 1970
   VmState vm;
   std::vector<VcpuState> vcpus;
@@ -34,6 +45,12 @@ struct SavedMachine {
   HostState host;
 };
 
+// What the file `memory` has: all of it, or the pages of the difference.
+MemoryImage FileImage(const SavedMachine& state);
+
+inline std::string StatePath(const std::string& directory) {
+  return directory + '/' + kStateFile;
+}
 inline std::string MemoryPath(const std::string& directory) {
   return directory + '/' + kMemoryFile;
 }
@@ -52,9 +69,13 @@ struct Snapshot {
   std::string directory;   // likewise
   WorkingSet working_set;  // empty: none was recorded
 };
-// Of a directory. Errors name the file. The memory is this state's; its content is not looked at.
+// Errors name the file. The memory is this state's; its content is not looked at.
+absl::StatusOr<Snapshot> OpenSnapshotFiles(const std::string& state, const std::string& memory);
+// Of a directory, with its working set.
+absl::StatusOr<Snapshot> OpenAnySnapshot(const std::string& directory);
+// Of one that is no difference, from which a machine can go on.
 absl::StatusOr<Snapshot> OpenSnapshot(const std::string& directory);
-// Of a directory whose memory's file nobody looks for, and which need not be there.
+// The same, of a directory whose memory's file nobody looks for, and which need not be there.
 absl::StatusOr<Snapshot> OpenSnapshotState(const std::string& directory);
 
 struct MachineTemplate::Parts {

@@ -43,6 +43,18 @@
 
 namespace ringside {
 
+struct SaveOptions {
+  // Of the memory only what has changed since the last save with either of these, or else since the
+  // snapshot that the machine goes on from with its memory mapped. MergeSnapshots, or 'ringside
+  // snapshot merge', makes one of that and this; alone nothing goes on from it. The next save may
+  // be a difference to this one.
+  bool difference = false;
+  // The next save may be a difference to this one: until then the machine's writes are noted, which
+  // costs the guest a fault for each page that it is the first to write. A save without either ends
+  // that.
+  bool track = false;
+};
+
 class RINGSIDE_EXPORT Machine {
  public:
   static constexpr uint32_t kMaxCpus = 254;  // APIC ids below the broadcast id, one for the IOAPIC
@@ -100,9 +112,10 @@ class RINGSIDE_EXPORT Machine {
   // snapshot yet: MachineConfig::restore goes on from there. The machine stays as it is, and what
   // is on its disks is for the caller to keep. `progress` is told, on this thread, of how many
   // bytes of memory so many are written. Resume does not wait for this, but holds when it is done.
-  // FailedPrecondition: it is not paused, a device of the host is passed through to it, or the
-  // directory cannot be used. On an error there is no snapshot.
-  absl::Status Save(const std::string& directory,
+  // FailedPrecondition: it is not paused, a device of the host is passed through to it, the
+  // directory cannot be used, or there is nothing to be a difference to. On an error there is no
+  // snapshot, and a difference to the one before can still be saved.
+  absl::Status Save(const std::string& directory, const SaveOptions& options = {},
                     const std::function<void(uint64_t done, uint64_t of)>& progress = {});
   // Of a machine that goes on from the directory of a snapshot, with memory that is mapped from it:
   // writes beside that which pages it has used until now, so that those who go on from there later

@@ -111,16 +111,22 @@ class CtlTest(unittest.TestCase):
         place = os.path.join(self.directory.name, "snap")
         self.refused(2, "/dev/null/snap", "save", "/dev/null/snap")
         self.assertEqual(json.loads(self.done("machine"))["state"], "running")
-        self.done("save", place)
+        self.refused(2, "with track=on first", "save", place, "--difference", "on")
+        self.done("save", place, "--track", "on")
         self.assertEqual(json.loads(self.done("machine"))["state"], "running")
         self.refused(2, "no snapshot yet", "save", place)
         self.done("pause")
-        self.done("save", place + "2", "--stop", "on")
+        self.done("save", place + "2", "--stop", "on", "--difference", "on")
         self.assertEqual(self.server.wait(LIMIT), 0)
         info = json.loads(run("snapshot", "info", place, "--json").stdout)
         self.assertEqual((info["cpus"], info["memory"], info["devices"]), (1, 64 << 20, ["data", "rng"]))
+        self.assertIsNone(info["difference"])
         self.assertEqual(run("snapshot", "verify", place + "2").returncode, 0)
-        with subprocess.Popen([RINGSIDE, "run", "--restore", place, "--disk",
+        info = json.loads(run("snapshot", "info", place + "2", "--json").stdout)
+        self.assertGreater(info["difference"]["pages"], 0)
+        self.assertIn("snapshot merge", run("run", "--restore", place + "2").stderr)
+        self.assertEqual(run("snapshot", "merge", place + "2", place, "--to", place + "3").returncode, 0)
+        with subprocess.Popen([RINGSIDE, "run", "--restore", place + "3", "--disk",
                                "type=null,size=64M,id=data", "--serial", "none", "--api-sock",
                                self.socket], stderr=subprocess.PIPE) as machine:
             while self.ctl("machine").returncode != 0 and machine.poll() is None:

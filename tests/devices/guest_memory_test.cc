@@ -211,5 +211,49 @@ TEST_F(GuestMemoryTest, WhatAnotherMayWriteIsNotFrozen) {
   EXPECT_EQ(memory_->Freeze(), absl::OkStatus());
 }
 
+class WriteLogTest : public GuestMemoryTest {
+ protected:
+  std::vector<uint64_t> Noted() const {
+    std::vector<uint64_t> pages;
+    const std::span<const uint64_t> words = memory_->write_log()->words();
+    for (uint64_t page = 0; page < words.size() * 64; ++page) {
+      if ((words[page / 64] >> page % 64 & 1) != 0) pages.push_back(page);
+    }
+    return pages;
+  }
+  std::byte* At(uint64_t address) const { return memory_->At(address, 1); }
+};
+
+TEST_F(WriteLogTest, IsOfThePagesThatAreTouched) {
+  memory_->Writes(At(0), 1);
+  EXPECT_EQ(memory_->write_log(), nullptr) << "nobody has asked for it";
+  memory_->NoteWrites(true);
+  EXPECT_EQ(Noted(), std::vector<uint64_t>());
+  memory_->Writes(At(kPage - 1), 1);
+  memory_->Writes(At(2 * kPage), 0);
+  memory_->Writes(At(3 * kPage - 1), 2);
+  constexpr uint64_t kHighPage = kHigh.guest_address / kPage;
+  memory_->Writes(At(kHigh.guest_address + 1), 2 * kPage);
+  EXPECT_EQ(Noted(), (std::vector<uint64_t>{0, 2, 3, kHighPage, kHighPage + 1, kHighPage + 2}));
+  memory_->NoteWrites(true);
+  EXPECT_EQ(Noted(), std::vector<uint64_t>()) << "it begins anew";
+  WriteLog* const log = memory_->write_log();
+  memory_->NoteWrites(false);
+  EXPECT_EQ(memory_->write_log(), nullptr);
+  log->Note(At(kPage), 1);  // by one who has found it before, which is no crash
+}
+
+TEST_F(WriteLogTest, HasRoomForAllPagesAndWhatIsInNoneIsNobodys) {
+  memory_->NoteWrites(true);
+  for (const GuestMemory::Range& range : {kLow, kNext, kHigh}) {
+    memory_->Writes(At(range.guest_address), range.size);
+  }
+  EXPECT_EQ(Noted().size(), (kLow.size + kNext.size + kHigh.size) / kPage);
+  memory_->NoteWrites(true);
+  std::byte other{};
+  memory_->Writes(&other, 1);
+  EXPECT_EQ(Noted(), std::vector<uint64_t>());
+}
+
 }  // namespace
 }  // namespace ringside

@@ -23,7 +23,7 @@ void Require(bool holds) {
 std::vector<uint8_t> FileOf(std::span<const uint8_t> input) {
   constexpr std::array kTags = {StateTag("MACH"), StateTag("VM  "), StateTag("VCPU"),
                                 StateTag("DEVS"), StateTag("NONE"), StateTag("WSOF"),
-                                StateTag("WSWR"), StateTag("WSRD")};
+                                StateTag("WSWR"), StateTag("WSRD"), StateTag("DIFF")};
   StateFileWriter file;
   while (input.size() >= 3) {
     const size_t size = std::min<size_t>(size_t{16} * input[2], input.size() - 3);

@@ -9,7 +9,7 @@ server=$!
 # as NUMBER: the machine that all of the below is about, with devices of its own; a restore is given them anew.
 as() {
     api=$work/$1.sock vsock=$work/$1.vsock disk=$work/disk$1 serial=$work/serial$1
-    devices="--api-sock $api --serial file=$serial --vsock cid=$(($1 + 3)),path=$vsock --net tap=rs$1 \
+    devices="--api-sock $api --serial file=$serial --vsock cid=$(($1 + 3)),path=$vsock --net tap=rs$1${net_options:-} \
         --disk path=$fio_disk,readonly=on --disk path=$disk"
     eval "pid=\${pid_$1:-0}"
 }

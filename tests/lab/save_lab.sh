@@ -4,6 +4,7 @@
 #   save_lab.sh loop VERSION ROUNDS VARIANT...   VARIANT, save or pause, in turns: save_work.sh
 #   save_lab.sh clones VERSION                   twice at once: save_clones.sh
 #   save_lab.sh forks VERSION FORKS              many at once, by --template: save_forks.sh
+#   save_lab.sh chain VERSION LINKS [NET_OPTIONS] as differences: save_chain.sh
 #   save_lab.sh handler VERSION HANDLER          with memory from a handler: save_handler.sh
 #   save_lab.sh elsewhere VERSION OTHER          saved on an L1 of its version, and gone on with on another
 #
@@ -33,6 +34,7 @@ case $task in
     loop) lab --kernel-version "$version" -- sh tests/lab/save_work.sh $ringside $guest "$@" ;;
     clones) lab --kernel-version "$version" -- sh tests/lab/save_clones.sh $ringside $guest ;;
     forks) lab --kernel-version "$version" -- sh tests/lab/save_forks.sh $ringside $guest "$@" ;;
+    chain) lab --kernel-version "$version" -- sh tests/lab/save_chain.sh $ringside $guest "$@" ;;
     handler)
         lab --kernel-version "$version" --file "$1" -- \
             sh tests/lab/save_handler.sh $ringside $guest "$1"

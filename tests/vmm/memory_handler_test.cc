@@ -124,13 +124,14 @@ TEST_F(MemoryHandlerTest, RegionsFollowOneAnotherInTheFile) {
     std::memcpy(saved->At(ranges[1].guest_address + at, sizeof at), &other, sizeof at);
   }
   const UniqueFd file(open(Place(1).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  const auto image =
-      WriteMemoryImage(saved->regions(), true, file, Place(1), [](uint64_t, uint64_t) {});
-  ASSERT_TRUE(image.ok()) << image.status();
+  MemoryImage image = *NewMemoryImage(saved->regions());
+  ASSERT_EQ(WriteMemoryImage(
+                saved->regions(), true, file, Place(1), [](uint64_t, uint64_t) {}, image),
+            absl::OkStatus());
   const TestMemoryHandler server(Socket(), Place(1));
   const auto memory = *GuestMemory::OnDemand(ranges);
   const auto handler = MemoryHandler::Connect(
-      *memory, {Socket(), Place(1), *image, testing::kWaitLimit, [] { ADD_FAILURE(); }});
+      *memory, {Socket(), Place(1), image, testing::kWaitLimit, [] { ADD_FAILURE(); }});
   ASSERT_TRUE(handler.ok()) << handler.status();
   ASSERT_EQ((*handler)->Begin(), absl::OkStatus());
   (*handler)->IsMade();

@@ -169,7 +169,7 @@ TEST_F(SavedFileTest, ItIsSavedWhileItIsPausedAndWhereThereIsNoneYet) {
   EXPECT_EQ(Read(Place(1) + "/state"), state_);
   EXPECT_EQ(machine->Save("/dev/null/none").code(), absl::StatusCode::kFailedPrecondition);
   uint64_t told = 0;
-  EXPECT_EQ(machine->Save(Place(3),
+  EXPECT_EQ(machine->Save(Place(3), {},
                           [&](uint64_t done, uint64_t of) {
                             EXPECT_LE(told, done);
                             EXPECT_LE(done, of);

@@ -41,6 +41,20 @@ absl::Status DecodeRuns(const std::vector<PageRun>& runs) {
   return Decode(EncodeWorkingSet({.written = runs, .read = {}}, kMemory.identity));
 }
 
+TEST(PageRunsTest, TheNarrowestGapsAreFilledFirst) {
+  const PageRuns runs = {{0, 1}, {2, 1}, {10, 5}, {17, 1}, {100, 1}};
+  const auto coarse = [&](size_t most) {
+    PageRuns fewer = runs;
+    Coarsen(fewer, most);
+    return fewer;
+  };
+  EXPECT_TRUE(Equal(coarse(5), runs));
+  EXPECT_TRUE(Equal(coarse(4), {{0, 3}, {10, 5}, {17, 1}, {100, 1}}));
+  EXPECT_TRUE(Equal(coarse(3), {{0, 3}, {10, 8}, {100, 1}}));
+  EXPECT_TRUE(Equal(coarse(2), {{0, 18}, {100, 1}}));
+  EXPECT_TRUE(Equal(coarse(1), {{0, 101}}));
+}
+
 TEST(WorkingSetTest, IsReadAsItWasWritten) {
   const WorkingSet set = {.written = {{0, 1}, {5, 3}}, .read = {{9, 55}}};
   const auto read = DecodeWorkingSet(EncodeWorkingSet(set, kMemory.identity), kMemory);
@@ -122,10 +136,10 @@ class MappedTwice : public ::testing::Test {
 };
 
 TEST_F(MappedTwice, WhatIsUsedIsFoundAndPrepared) {
-  ASSERT_TRUE(Equal(FindWorkingSet(regions_)->written, {}));
+  ASSERT_TRUE(Equal(FindTouchedPages(regions_)->written, {}));
   for (const uint64_t page : {3, 4, 99, 100, 255}) std::memset(At(page), 'x', 1);
   ASSERT_EQ(*At(200), std::byte{'a' + 200 % 26});
-  const auto set = FindWorkingSet(regions_);
+  const auto set = FindTouchedPages(regions_);
   ASSERT_TRUE(set.ok()) << set.status();
   const std::vector<PageRun> written = {{3, 2}, {99, 2}, {255, 1}};
   EXPECT_TRUE(Equal(set->written, written));
@@ -136,7 +150,7 @@ TEST_F(MappedTwice, WhatIsUsedIsFoundAndPrepared) {
   Add(0, kLow);
   Add(kLow, kPages - kLow);
   PrepareMemory(*set, regions_);
-  EXPECT_TRUE(Equal(FindWorkingSet(regions_)->written, written)) << "needs Linux 5.14";
+  EXPECT_TRUE(Equal(FindTouchedPages(regions_)->written, written)) << "needs Linux 5.14";
   for (const uint64_t page : {3, 99, 100, 255}) {
     EXPECT_EQ(*At(page), static_cast<std::byte>('a' + page % 26)) << page;
   }

@@ -50,6 +50,7 @@ absl::StatusOr<Json> Describe(const Snapshot& snapshot) {
               {"cpus", state.vcpus.size()},
               {"memory", state.memory.size},
               {"written", allocated},
+              {"identity", Hex(state.memory.identity)},
               {"difference", state.difference.has_value()
                                  ? Json{{"pages", PagesOf(state.difference->pages)},
                                         {"to", Hex(state.difference->base)}}
@@ -62,8 +63,7 @@ absl::StatusOr<Json> Describe(const Snapshot& snapshot) {
 }
 
 std::string TextOf(const Json& json) {
-  std::string devices;
-  std::string whole = "is whole";
+  std::string devices, whole = "is whole";
   for (const Json& device : json["devices"]) devices += ' ' + device.get<std::string>();
   if (const Json& difference = json["difference"]; !difference.is_null()) {
     whole =
@@ -73,9 +73,8 @@ std::string TextOf(const Json& json) {
   const Json& used = json["working_set"];
   return absl::StrFormat(
       "saved    %s\nidentity %s, which %s\ncpus     %d\nmemory   %s, of which %s are in the "
-      "file\nused     %d "
-      "pages are "
-      "written and %d read, as far as a working set was recorded\ndevices %s\n",
+      "file\nused     %d pages are written and %d read, as far as a working set was recorded\n"
+      "devices %s\n",
       json["saved"].get<std::string>(), json["identity"].get<std::string>(), whole,
       json["cpus"].get<uint64_t>(), FormatSize(json["memory"].get<uint64_t>()),
       FormatSize(json["written"].get<uint64_t>()), used["written_pages"].get<uint64_t>(),

@@ -121,9 +121,12 @@ class CtlTest(unittest.TestCase):
         info = json.loads(run("snapshot", "info", place, "--json").stdout)
         self.assertEqual((info["cpus"], info["memory"], info["devices"]), (1, 64 << 20, ["data", "rng"]))
         self.assertIsNone(info["difference"])
+        identity = info["identity"]
         self.assertEqual(run("snapshot", "verify", place + "2").returncode, 0)
         info = json.loads(run("snapshot", "info", place + "2", "--json").stdout)
         self.assertGreater(info["difference"]["pages"], 0)
+        self.assertIn(f"a difference of {info['difference']['pages']} pages to {identity}",
+                      run("snapshot", "info", place + "2").stdout)
         self.assertIn("snapshot merge", run("run", "--restore", place + "2").stderr)
         self.assertEqual(run("snapshot", "merge", place + "2", place, "--to", place + "3").returncode, 0)
         with subprocess.Popen([RINGSIDE, "run", "--restore", place + "3", "--disk",

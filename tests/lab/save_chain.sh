@@ -27,7 +27,7 @@ save() {
 merge() {
     to=$work/$1
     shift
-    (cd "$work" && "$ringside" snapshot merge "$@" --to "$to" >/dev/null 2>>"$work/errors") ||
+    "$ringside" snapshot merge $(printf "$work/%s " "$@") --to "$to" >/dev/null 2>>"$work/errors" ||
         fail "merge: $(tail -n 1 "$work/errors")"
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <limits.h>
 #include <list>
 #include <mutex>
@@ -31,10 +32,15 @@ namespace {
 constexpr absl::Duration kAgentPatience = absl::Seconds(30);
 constexpr absl::Duration kAgentStep = absl::Milliseconds(5);
 
-// Who reads it no more is not written to.
+// Who reads it no more is not written to; who does not wait, and shares it, is waited for.
 void WriteAll(int fd, std::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EAGAIN) {
+      pollfd room = {.fd = fd, .events = POLLOUT, .revents = 0};
+      poll(&room, 1, -1);
+      continue;
+    }
     if (written < 0) return;
     bytes.remove_prefix(static_cast<size_t>(written));
   }
@@ -96,9 +102,10 @@ struct Fork {
   std::unique_ptr<Machine> machine;
   std::string vsock, exec;
   bool is_recorded = false;
-  std::thread command;                        // has `result` until it is joined
-  std::atomic<bool> is_command_over = false;  // that thread is done
-  std::atomic<bool> is_over = false;          // its machine has ended
+  std::thread command;  // has `result` until the command is over
+  std::atomic<bool> is_command_over = false;
+  std::atomic<bool> is_printed = false;  // what it said, and that thread is done
+  std::atomic<bool> is_over = false;     // its machine has ended
 };
 
 class ForkWorker {
@@ -111,7 +118,8 @@ class ForkWorker {
         log_(log),
         command_over_(std::move(command_over)) {}
 
-  void Run(ForkSpan span);
+  // False: threads are left that wait for who reads what their commands said.
+  bool Run(ForkSpan span);
 
  private:
   bool TakeTurn();
@@ -120,6 +128,7 @@ class ForkWorker {
   absl::Status Start(Fork& fork);
   void Execute(Fork& fork);
   void AwaitEnds();
+  bool AwaitPrinted();
   void StopAll();
   void StopThoseWithoutCommand();
   void Finish(Fork& fork);
@@ -132,10 +141,12 @@ class ForkWorker {
   const EventFd command_over_;
   const EndSignals signals_;
   Lines said_;  // by the forks' commands
+  bool is_signalled_ = false;
   std::list<Fork> forks_;
+  std::list<Fork> told_;  // that are over, and whose commands' threads may not be
 };
 
-void ForkWorker::Run(ForkSpan span) {
+bool ForkWorker::Run(ForkSpan span) {
   for (uint32_t number = span.first; number <= span.last; ++number) {
     if (!TakeTurn()) {
       StopAll();
@@ -145,6 +156,7 @@ void ForkWorker::Run(ForkSpan span) {
     static_cast<void>(!write(pipes_.turns[1], "", 1));
   }
   AwaitEnds();
+  return AwaitPrinted();
 }
 
 // False: a signal has asked to end. Others may be faster to take what poll has seen.
@@ -180,6 +192,7 @@ absl::Status ForkWorker::Make(Fork& fork) {
     wanted.serial.target = SerialOptions::Target::kNone;
   }
   RINGSIDE_ASSIGN_OR_RETURN(fork.serial, OpenSerial(wanted.serial));
+  RINGSIDE_RETURN_IF_ERROR(fork.serial.CheckIsNoneOf(config, options.template_directory));
   config.console = fork.serial.config;
   config.log = &fork.log;
   fork.exec = options.exec;
@@ -223,14 +236,21 @@ void ForkWorker::Execute(Fork& fork) {
   if (end.ok()) {
     result.ended_ns = fork.age_ns();
     result.code = end->how == GuestCommandEnd::How::kKilled ? 128 + end->signal : end->code;
-    said_.Write(STDOUT_FILENO, Behind(result.number, end->output));
-    said_.Write(STDERR_FILENO, Behind(result.number, end->errors));
-    if (end->was_cut) fork.log.Log(Severity::kWarning, "its output is longer than 1M, and was cut");
   } else {
     result.error = std::string(Message(end.status()));
     result.code = kExitFailure;
   }
+  const uint32_t number = result.number;
+  // Before all that waits for who reads what it said.
   fork.is_command_over = true;
+  fork.is_command_over.notify_one();
+  command_over_.Signal();
+  if (end.ok()) {
+    said_.Write(STDOUT_FILENO, Behind(number, end->output));
+    said_.Write(STDERR_FILENO, Behind(number, end->errors));
+    if (end->was_cut) fork.log.Log(Severity::kWarning, "its output is longer than 1M, and was cut");
+  }
+  fork.is_printed = true;
   command_over_.Signal();
 }
 
@@ -248,13 +268,37 @@ void ForkWorker::AwaitEnds() {
       const auto current = fork++;
       if ((fds[i].revents & POLLIN) == 0) continue;
       Finish(*current);
-      forks_.erase(current);
+      if (current->command.joinable()) {
+        told_.splice(told_.end(), forks_, current);
+      } else {
+        forks_.erase(current);
+      }
     }
+  }
+}
+
+// Until all that commands have said is printed, or a signal has asked to end: then whoever does not
+// read it is not waited for. False: such threads are left.
+bool ForkWorker::AwaitPrinted() {
+  while (true) {
+    command_over_.Clear();
+    std::erase_if(told_, [](Fork& fork) {
+      if (!fork.is_printed) return false;
+      fork.command.join();
+      return true;
+    });
+    if (told_.empty()) return true;
+    if (is_signalled_) return false;
+    std::array<pollfd, 2> fds = {pollfd{signals_.fd(), POLLIN, 0},
+                                 pollfd{command_over_.fd(), POLLIN, 0}};
+    poll(fds.data(), fds.size(), -1);
+    if ((fds[0].revents & POLLIN) != 0 && signals_.Take() != 0) is_signalled_ = true;
   }
 }
 
 // Each is told before any is waited for.
 void ForkWorker::StopAll() {
+  is_signalled_ = true;
   for (const Fork& fork : forks_) fork.machine->Stop();
 }
 
@@ -273,7 +317,7 @@ void ForkWorker::Finish(Fork& fork) {
   if (fork.command.joinable()) {
     fork.is_over = true;
     fork.machine.reset();  // and with it the command's connection
-    fork.command.join();
+    fork.is_command_over.wait(false);
     if (end.kind != EndKind::kStopped && !result.ended_ns && !end.detail.empty()) {
       result.error = end.detail;
     }
@@ -295,7 +339,9 @@ int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTempl
              ForkSpan span, const WorkerPipes& pipes, LogSink& log) {
   absl::StatusOr<EventFd> command_over = EventFd::Create();
   if (!command_over.ok()) return Finish(command_over.status(), log);
-  ForkWorker(options, from, pipes, log, *std::move(command_over)).Run(span);
+  auto worker = std::make_unique<ForkWorker>(options, from, pipes, log, *std::move(command_over));
+  // With its threads left it stays until the process ends, which is next.
+  if (!worker->Run(span)) static_cast<void>(worker.release());
   return kExitOk;
 }
 

@@ -25,6 +25,7 @@
 namespace ringside {
 namespace {
 
+constexpr size_t kMostLine = 64 << 10;
 constexpr int kReapMs = 5;  // how often one is looked for that says no more
 
 struct Pipe {
@@ -139,6 +140,7 @@ absl::StatusOr<Worker> Forks::StartWorker(const std::shared_ptr<const MachineTem
   // It does not outlive the command, however that ends.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || getppid() != parent) _exit(kExitFailure);
   worker.results = UniqueFd();
+  workers_.clear();  // what the others say is not for this one
   // Nothing has been logged until now, so that its lines have no thread yet: it starts its own.
   const int code = RunForks(options_, from, span,
                             {.results = results.write_end.get(),
@@ -185,11 +187,13 @@ void Forks::Read(Worker& worker) {
   if (got > 0) {
     worker.received.append(bytes, static_cast<size_t>(got));
     for (size_t end; (end = worker.received.find('\n')) != std::string::npos;) {
-      if (const auto result = ReadForkLine(std::string_view(worker.received).substr(0, end))) {
+      const auto result = ReadForkLine(std::string_view(worker.received).substr(0, end));
+      if (result && result->number >= worker.span.first && result->number <= worker.span.last) {
         results_.Take(*result);
       }
       worker.received.erase(0, end + 1);
     }
+    if (worker.received.size() > kMostLine) worker.received.clear();  // no line of ours
     return;
   }
   worker.results = UniqueFd();
@@ -220,9 +224,16 @@ int Forks::Report() {
 
 }  // namespace
 
-int ForksCommand(const RunOptions& options, LogSink& log, LineWriter& errors) {
-  const absl::StatusOr<ForkCounts> counts = CheckForks(options);
+int ForksCommand(const RunOptions& given, LogSink& log, LineWriter& errors) {
+  const absl::StatusOr<ForkCounts> counts = CheckForks(given);
   if (!counts.ok()) return Finish(counts.status(), log);
+  RunOptions options = given;
+  if (!given.config.empty()) {
+    // Once, as it may be a pipe.
+    absl::StatusOr<std::string> text = ReadConfigText("--config", given.config);
+    if (!text.ok()) return Finish(text.status(), log);
+    options.config_text = *std::move(text);
+  }
   const absl::StatusOr<std::shared_ptr<const MachineTemplate>> from =
       MachineTemplate::Load(options.template_directory);
   if (!from.ok()) return Finish(from.status(), log);

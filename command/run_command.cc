@@ -24,7 +24,6 @@
 #include "command/statistics_report.h"
 #include "command/terminal.h"
 #include "command/trace_files.h"
-#include "faults/disk_filters.h"
 #include "vmm/host_probe.h"
 #include "vmm/machine.h"
 
@@ -46,13 +45,7 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> OpenMetrics(const RunOptions& optio
 // What the guest says is written into none of the files that it runs from.
 absl::Status CheckSerial(const SerialPort& serial, const MachineConfig& config,
                          const TraceFiles& traces) {
-  RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the kernel", config.kernel));
-  RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("the initrd", config.initrd));
-  for (const DiskConfig& disk : config.disks) {
-    for (const std::string& file : WithFilters(disk).Describe().files) {
-      RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a disk", file));
-    }
-  }
+  RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNoneOf(config, config.restore));
   for (const auto* trace : {&traces.latencies, &traces.waits, &traces.signals}) {
     if (*trace) RINGSIDE_RETURN_IF_ERROR(serial.CheckIsNot("a trace", (*trace)->path()));
   }

@@ -15,7 +15,12 @@ namespace {
 
 absl::Status ReadConfigFile(const RunOptions& options, MachineOptions& machine) {
   const std::string& path = options.config;
-  RINGSIDE_ASSIGN_OR_RETURN(std::string text, ReadConfigText("--config", path));
+  std::string text;
+  if (options.config_text.has_value()) {
+    text = *options.config_text;
+  } else {
+    RINGSIDE_ASSIGN_OR_RETURN(text, ReadConfigText("--config", path));
+  }
   if (options.fork_number != 0) text = Numbered(std::move(text), options.fork_number);
   const absl::StatusOr<Json> json = ParseConfigJson(text);
   absl::Status status = json.ok() ? ReadOptions(*json, machine) : json.status();

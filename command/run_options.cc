@@ -158,7 +158,13 @@ RunOptions NumberedOptions(const RunOptions& options, uint32_t number) {
 }
 
 std::string Numbered(std::string text, uint32_t number) {
-  absl::StrReplaceAll({{"{n}", absl::StrCat(number)}}, &text);
+  const std::string name = "{n}", digits = absl::StrCat(number);
+  for (size_t at = 0; (at = text.find(name, at)) != std::string::npos;) {
+    // Behind a '$' it is a variable of the guest's shell.
+    const bool is_shells = at > 0 && text[at - 1] == '$';
+    if (!is_shells) text.replace(at, name.size(), digits);
+    at += is_shells ? name.size() : digits.size();
+  }
   return text;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@ namespace ringside {
 struct RunOptions {
   std::map<std::string, std::vector<std::string>> machine;  // by flag, "disk"
   std::string config;                                       // a file; empty: none
+  std::optional<std::string> config_text;                   // what is in it; none: it is not read
   bool print_config = false;
   std::string stats;             // empty, table or json
   std::string explain;           // empty, text or json

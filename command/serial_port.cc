@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "block/block_backend.h"
+#include "faults/disk_filters.h"
+#include "vmm/machine_state.h"
 
 namespace ringside {
 namespace {
@@ -36,6 +39,22 @@ absl::Status SerialPort::CheckIsNot(const char* what, const std::string& path) c
   }
   return BadInput("--serial '%s' is %s too, '%s', and would be written into; give another file",
                   config.output_name, what, path);
+}
+
+absl::Status SerialPort::CheckIsNoneOf(const MachineConfig& config,
+                                       const std::string& snapshot) const {
+  RINGSIDE_RETURN_IF_ERROR(CheckIsNot("the kernel", config.kernel));
+  RINGSIDE_RETURN_IF_ERROR(CheckIsNot("the initrd", config.initrd));
+  if (!snapshot.empty()) {
+    RINGSIDE_RETURN_IF_ERROR(CheckIsNot("the snapshot's memory", MemoryPath(snapshot)));
+    RINGSIDE_RETURN_IF_ERROR(CheckIsNot("the snapshot's state", StatePath(snapshot)));
+  }
+  for (const DiskConfig& disk : config.disks) {
+    for (const std::string& file : WithFilters(disk).Describe().files) {
+      RINGSIDE_RETURN_IF_ERROR(CheckIsNot("a disk", file));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SerialPort::Begin() const {

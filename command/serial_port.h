@@ -21,6 +21,8 @@ struct SerialPort {
 
   // InvalidArgument if the file that is there by this path, which is `what`, is the console's, too.
   absl::Status CheckIsNot(const char* what, const std::string& path) const;
+  // The same of all files that the machine runs from: its kernel, its snapshot, its disks.
+  absl::Status CheckIsNoneOf(const MachineConfig& config, const std::string& snapshot) const;
   // Once all else is in order: empties the file if that is asked for.
   absl::Status Begin() const;
 };

@@ -83,12 +83,14 @@ std::string TextOf(const Json& json) {
 
 absl::Status Info(const SnapshotOptions& options) {
   RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenAnySnapshot(options.directories.front()));
+  RINGSIDE_RETURN_IF_ERROR(snapshot.working_set_status);
   RINGSIDE_ASSIGN_OR_RETURN(const Json json, Describe(snapshot));
   return WriteToStdout(options.json ? json.dump(2) + '\n' : TextOf(json));
 }
 
 absl::Status Verify(const SnapshotOptions& options) {
   RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenAnySnapshot(options.directories.front()));
+  RINGSIDE_RETURN_IF_ERROR(snapshot.working_set_status);
   const MemoryImage image = FileImage(snapshot.state);
   {
     ProgressBar bar(STDERR_FILENO);

@@ -226,7 +226,9 @@ absl::Status Machine::Internals::Build() {
   }
   RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_, from_.get()));
   if (from_ != nullptr && !memory_->is_shared() && config_.restore_working_set) {
-    PrepareMemory(from_->parts().snapshot.working_set, memory_->regions());
+    const Snapshot& snapshot = from_->parts().snapshot;
+    RINGSIDE_RETURN_IF_ERROR(snapshot.working_set_status);
+    PrepareMemory(snapshot.working_set, memory_->regions());
   }
   RINGSIDE_ASSIGN_OR_RETURN(vm_, kvm.CreateVm());
   RINGSIDE_RETURN_IF_ERROR(vm_->SetMemory(memory_->regions()));

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "absl/cleanup/cleanup.h"
@@ -87,13 +88,25 @@ absl::Status Machine::Internals::RecordWorkingSet() const {
                         "have %d",
                         bytes.size(), kMostStateBytes));
   }
-  // Under its name only once all of it is there. It need not outlive a power cut.
+  struct stat memory, in_directory;
+  if (fstat(snapshot.memory.get(), &memory) != 0 ||
+      stat(snapshot.path.c_str(), &in_directory) != 0 || memory.st_ino != in_directory.st_ino ||
+      memory.st_dev != in_directory.st_dev) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the snapshot in '%s' is not the one that this machine goes on from any more: its working "
+        "set is not written there",
+        snapshot.directory));
+  }
+  // Under its name only once all of it is there, after a power cut, too; and for whom the memory
+  // is.
   const std::string path = WorkingSetPath(snapshot.directory);
   std::string partial = path + ".XXXXXX";
   const UniqueFd fd(mkostemp(partial.data(), O_CLOEXEC));
   absl::Cleanup remove = [&] { unlink(partial.c_str()); };
+  errno = fd.valid() ? ENOSPC : errno;  // of a write that is cut off
   if (!fd.valid() ||
       write(fd.get(), bytes.data(), bytes.size()) != static_cast<ssize_t>(bytes.size()) ||
+      fchmod(fd.get(), memory.st_mode & 0666) != 0 || fdatasync(fd.get()) != 0 ||
       rename(partial.c_str(), path.c_str()) != 0) {
     return absl::FailedPreconditionError(
         ErrnoError(errno, absl::StrFormat("cannot write '%s'", path)).message());
@@ -124,9 +137,9 @@ absl::Status Machine::Internals::FreezeMemory(Snapshot& snapshot) {
   const std::span<const MemoryRegion> regions = memory_->regions();
   if (memory_->is_shared()) {
     RINGSIDE_RETURN_IF_ERROR(disks_->CheckTakeAnyMemory());
-    RINGSIDE_RETURN_IF_ERROR(memory_->Freeze());
     snapshot.memory = UniqueFd(fcntl(regions.front().fd, F_DUPFD_CLOEXEC, 0));
     if (!snapshot.memory.valid()) return ErrnoError(errno, "cannot duplicate a descriptor");
+    RINGSIDE_RETURN_IF_ERROR(memory_->Freeze());  // last, as it is for good
     snapshot.state.memory.size = config_.memory;
     snapshot.state.memory.regions = static_cast<uint32_t>(regions.size());
     return absl::OkStatus();

@@ -232,7 +232,7 @@ absl::StatusOr<Snapshot> OpenAnySnapshot(const std::string& directory) {
   RINGSIDE_ASSIGN_OR_RETURN(Snapshot snapshot,
                             OpenSnapshotFiles(StatePath(directory), MemoryPath(directory)));
   snapshot.directory = directory;
-  RINGSIDE_RETURN_IF_ERROR(ReadWorkingSet(snapshot));
+  snapshot.working_set_status = ReadWorkingSet(snapshot);
   return snapshot;
 }
 

@@ -28,6 +28,7 @@ inline constexpr size_t kMostRuns = 1 << 20;
 
 inline constexpr char kStateFile[] = "state";
 inline constexpr char kMemoryFile[] = "memory";
+inline constexpr char kWorkingSetFile[] = "working-set";
 
 // Of a snapshot that has only what has changed since another one.
 struct SavedDifference {
@@ -55,7 +56,7 @@ inline std::string MemoryPath(const std::string& directory) {
   return directory + '/' + kMemoryFile;
 }
 inline std::string WorkingSetPath(const std::string& directory) {
-  return directory + "/working-set";
+  return directory + '/' + kWorkingSetFile;
 }
 
 std::vector<uint8_t> EncodeMachine(const SavedMachine& state);
@@ -64,10 +65,11 @@ absl::StatusOr<SavedMachine> DecodeMachine(std::span<const uint8_t> bytes);
 
 struct Snapshot {
   SavedMachine state;
-  UniqueFd memory;         // opened to be read; none: another process gives it
-  std::string path;        // of the memory's file; empty: it is in no file system
-  std::string directory;   // likewise
-  WorkingSet working_set;  // empty: none was recorded
+  UniqueFd memory;                  // opened to be read; none: another process gives it
+  std::string path;                 // of the memory's file; empty: it is in no file system
+  std::string directory;            // likewise
+  WorkingSet working_set;           // empty: none was recorded
+  absl::Status working_set_status;  // why there is none that could be read
 };
 // Errors name the file. The memory is this state's; its content is not looked at.
 absl::StatusOr<Snapshot> OpenSnapshotFiles(const std::string& state, const std::string& memory);

@@ -70,6 +70,7 @@ absl::Status SnapshotWriter::ClearUp() {
   if (is_left) Remove(kMemoryFile);
   Remove(kPartialMemory);
   Remove(kPartialState);
+  Remove(kWorkingSetFile);  // of a snapshot that is gone
   return absl::OkStatus();
 }
 

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 
 #include "command/fork_results.h"
+#include "command/run_options.h"
 #include "tests/support/subprocess.h"
 #include "tests/support/vmm/disk_command_fixture.h"
 #include "tests/support/wait.h"
@@ -181,6 +182,41 @@ TEST_F(ForksCommandTest, RefusesWhatMakesNoSense) {
   Save(kMeasuresASecond, "rsdp");
   refused({"--template", Path("snap"), "--kernel", "vmlinux"}, "a template and 'vmlinux'");
   refused({"--template", Path("snap"), "--exec", "id"}, "give --vsock cid=3,path={n}.vsock");
+}
+
+// What a fork says goes into no file that it runs from.
+TEST_F(ForksCommandTest, AConsoleIsNoneOfTheirOwnFiles) {
+  Save(kMeasuresASecond, "rsdp");
+  for (const char* const name : {"snap/memory", "snap/state", "disk.img"}) {
+    if (!std::filesystem::exists(Path(name))) std::ofstream(Path(name)) << std::string(4096, 'x');
+    const auto size = std::filesystem::file_size(Path(name));
+    const ProcessResult result =
+        RunProcess({RINGSIDE_COMMAND, "run", "--template", Path("snap"), "--disk",
+                    "path=" + Path("disk.img"), "--serial", "file=" + Path(name) + ",truncate=on"});
+    EXPECT_NE(result.status, 0);
+    EXPECT_THAT(result.errors, HasSubstr("would be written into; give another file")) << name;
+    EXPECT_EQ(std::filesystem::file_size(Path(name)), size);
+  }
+}
+
+// Which is read once, whoever writes it.
+TEST_F(ForksCommandTest, TheirConfigurationMayComeByAPipe) {
+  Save(kMeasuresASecond, "rsdp");
+  const std::string command =
+      std::string("echo '{\"disks\":[{\"type\":\"null\",\"size\":1048576}],") +
+      "\"serial\":{\"file\":\"" + Path("said.{n}") + "\"}}' | exec " + RINGSIDE_COMMAND +
+      " run --template " + Path("snap") +
+      " --forks 3 --forks-per-process 2 --stats json --config /dev/stdin";
+  const ProcessResult result = RunProcess({"/bin/sh", "-c", command});
+  EXPECT_EQ(result.status, 0) << result.errors;
+  for (const int number : {1, 2, 3}) {
+    EXPECT_THAT(Content("said." + std::to_string(number)), HasSubstr("\"errors\":0")) << number;
+  }
+}
+
+TEST(NumberedTest, AVariableOfTheShellIsNone) {
+  EXPECT_EQ(Numbered("{n} a{n}.img {n}{n} {m}", 12), "12 a12.img 1212 {m}");
+  EXPECT_EQ(Numbered("for n in a; do echo ${n} {n}; done", 3), "for n in a; do echo ${n} 3; done");
 }
 
 TEST(ForkResultsTest, ALineIsReadAsItWasWritten) {

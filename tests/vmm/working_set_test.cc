@@ -204,6 +204,9 @@ TEST_F(RecordedMachineTest, OneThatIsWrongIsRefusedByName) {
   const std::string path = Place(1) + "/working-set";
   Write(path, Read(path) + "x");
   EXPECT_THAT(Machine::Create(config).status(), IsBadInput("/working-set': ", "delete it"));
+  config.restore_working_set = false;
+  EXPECT_EQ(Machine::Create(config).status(), absl::OkStatus()) << "it can do without";
+  config.restore_working_set = true;
   fs::remove(path);
   EndWell(*Begin(config));
 }
@@ -219,7 +222,29 @@ TEST_F(RecordedMachineTest, WhoHasNoMappedSnapshotHasNone) {
   config.restore_memory = RestoreMemory::kMapped;
   machine = Begin(config);
   fs::remove_all(Place(1));
-  EXPECT_THAT(machine->RecordWorkingSet().message(), HasSubstr("/working-set"));
+  EXPECT_THAT(machine->RecordWorkingSet().message(), HasSubstr("not the one that this machine"));
+}
+
+// It is of the snapshot that the machine goes on from, and not of one that has its name by then.
+TEST_F(RecordedMachineTest, AnotherSnapshotOfThatNameGetsNone) {
+  MachineConfig config = Recorded();
+  const auto machine = Begin(config);
+  fs::rename(Place(1), Place(9));
+  fs::create_directory(Place(1));
+  for (const char* const name : {"/state", "/memory"}) {
+    fs::copy_file(Place(9) + name, Place(1) + name);
+  }
+  EXPECT_THAT(machine->RecordWorkingSet().message(), HasSubstr("not the one that this machine"));
+  EXPECT_FALSE(fs::exists(Place(1) + "/working-set"));
+}
+
+// A memory that others may read has a working set that they may read.
+TEST_F(RecordedMachineTest, ItIsForWhomTheMemoryIs) {
+  MachineConfig config = Recorded();
+  fs::permissions(Place(1) + "/memory", fs::perms::group_read, fs::perm_options::add);
+  ASSERT_EQ(Begin(config)->RecordWorkingSet(), absl::OkStatus());
+  EXPECT_EQ(fs::status(Place(1) + "/working-set").permissions(),
+            fs::perms::owner_read | fs::perms::owner_write | fs::perms::group_read);
 }
 
 }  // namespace

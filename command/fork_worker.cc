@@ -339,9 +339,10 @@ int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTempl
              ForkSpan span, const WorkerPipes& pipes, LogSink& log) {
   absl::StatusOr<EventFd> command_over = EventFd::Create();
   if (!command_over.ok()) return Finish(command_over.status(), log);
-  auto worker = std::make_unique<ForkWorker>(options, from, pipes, log, *std::move(command_over));
-  // With its threads left it stays until the process ends, which is next.
-  if (!worker->Run(span)) static_cast<void>(worker.release());
+  // Where threads of it are left it stays until the process ends, which is next.
+  static std::unique_ptr<ForkWorker> worker;
+  worker = std::make_unique<ForkWorker>(options, from, pipes, log, *std::move(command_over));
+  if (worker->Run(span)) worker.reset();
   return kExitOk;
 }
 

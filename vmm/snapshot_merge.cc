@@ -171,6 +171,7 @@ absl::Status MergeSnapshots(const std::vector<std::string>& directories, const s
     pieces = pieces.empty() ? std::move(own) : Overlay(pieces, own);
   }
   std::vector<MemoryRegion> parts;
+  parts.reserve(pieces.size());
   for (const Piece& piece : pieces) parts.push_back(piece.in->Part(piece.from, piece.pages.count));
   SavedMachine state = layers.back().state();
   state.difference.reset();

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <limits.h>
 #include <list>
 #include <mutex>
@@ -20,6 +19,7 @@
 #include "command/end_signals.h"
 #include "command/exit_codes.h"
 #include "command/fork_results.h"
+#include "command/line_writer.h"
 #include "command/passt.h"
 #include "command/run_config.h"
 #include "command/serial_port.h"
@@ -31,20 +31,6 @@ namespace {
 
 constexpr absl::Duration kAgentPatience = absl::Seconds(30);
 constexpr absl::Duration kAgentStep = absl::Milliseconds(5);
-
-// Who reads it no more is not written to; who does not wait, and shares it, is waited for.
-void WriteAll(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno == EAGAIN) {
-      pollfd room = {.fd = fd, .events = POLLOUT, .revents = 0};
-      poll(&room, 1, -1);
-      continue;
-    }
-    if (written < 0) return;
-    bytes.remove_prefix(static_cast<size_t>(written));
-  }
-}
 
 // What descriptors take that others write to as well: whole lines, and several at once.
 class Lines {

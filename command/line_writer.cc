@@ -12,9 +12,7 @@
 #include "base/thread.h"
 
 namespace ringside {
-namespace {
 
-// What a descriptor refuses for good (EPIPE, EBADF, ENOSPC) is lost: there is nobody to tell.
 void WriteAll(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
@@ -28,8 +26,6 @@ void WriteAll(int fd, std::string_view text) {
     }
   }
 }
-
-}  // namespace
 
 struct LineWriter::State {
   const std::function<void(std::string_view)> write_all;

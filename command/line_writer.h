@@ -18,6 +18,10 @@
 
 namespace ringside {
 
+// Blocks, also where somebody else who has the descriptor made it non-blocking. What it refuses for
+// good (EPIPE, EBADF, ENOSPC) is lost: there is nobody to tell.
+void WriteAll(int fd, std::string_view text);
+
 class LineWriter {
  public:
   static constexpr size_t kMostWaiting = 64 << 10;  // bytes, beside those that are being written

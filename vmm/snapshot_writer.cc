@@ -58,16 +58,16 @@ absl::Status SnapshotWriter::Lock() {
 // What one that was killed has left: files under names for that, and a memory that already has its
 // own, which belongs to the state that has not.
 absl::Status SnapshotWriter::ClearUp() {
-  const bool is_left =
-      Has(kMemoryFile) &&
-      OpenSnapshotFiles(absl::StrFormat("%s/%s", directory_, kPartialState), MemoryPath(directory_))
-          .ok();
-  for (const char* const name : {kStateFile, kMemoryFile}) {
-    if (!Has(name) || (name == kMemoryFile && is_left && !Has(kStateFile))) continue;
+  const auto is_there = [this](const char* name) {
     return Unusable(EEXIST, absl::StrFormat("cannot make '%s/%s'", directory_, name),
                     "save into a directory that has no snapshot yet");
+  };
+  if (Has(kStateFile)) return is_there(kStateFile);
+  if (Has(kMemoryFile)) {
+    const std::string state = absl::StrFormat("%s/%s", directory_, kPartialState);
+    if (!OpenSnapshotFiles(state, MemoryPath(directory_)).ok()) return is_there(kMemoryFile);
+    Remove(kMemoryFile);
   }
-  if (is_left) Remove(kMemoryFile);
   Remove(kPartialMemory);
   Remove(kPartialState);
   Remove(kWorkingSetFile);  // of a snapshot that is gone

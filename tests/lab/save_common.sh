@@ -106,7 +106,7 @@ told_of_copies() {
 # end_worker: has the guest's fio end, which says whether it has seen an error, and the guest power off.
 end_worker() {
     agent killall -INT fio
-    within ${fio_limit:-60} agent test -e /tmp/wrong_disk || fail "fio does not come to its end"
+    within ${fio_limit:-300} agent test -e /tmp/wrong_disk || fail "fio does not come to its end"
     said=$(agent cat /tmp/fio)
     case $said in *'err= 0:'*) ;; *) fail "fio: $said" ;; esac
     ctl shut-down --limit 1m

@@ -85,10 +85,19 @@ absl::StatusOr<int64_t> HeldMachines::AddBare() {
 }
 
 absl::StatusOr<int64_t> HeldMachines::AddFork() {
+  return Add({.from = from_});
+}
+
+absl::StatusOr<int64_t> HeldMachines::AddPooledFork() {
+  if (pool_ == nullptr) {
+    RINGSIDE_ASSIGN_OR_RETURN(pool_, IoPool::Create({}));
+  }
+  return Add({.from = from_, .io_pool = pool_});
+}
+
+absl::StatusOr<int64_t> HeldMachines::Add(MachineConfig config) {
   last_is_bare_ = false;
   const int64_t begin = MonotonicNs();
-  MachineConfig config;
-  config.from = from_;
   Fork fork;
   RINGSIDE_ASSIGN_OR_RETURN(fork.talking, Begin(std::move(config)));
   RINGSIDE_RETURN_IF_ERROR(AwaitByte(fork.talking.from_guest));

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "base/fd.h"
 #include "benchmarks/bare_restore.h"
+#include "ringside/io_pool.h"
 #include "ringside/machine.h"
 
 namespace ringside {
@@ -36,6 +37,8 @@ class HeldMachines {
   // Makes another, whose guest stands once it has said a byte. Returns how many ns it took to that.
   absl::StatusOr<int64_t> AddBare();
   absl::StatusOr<int64_t> AddFork();
+  // With the I/O threads of all those that are made so.
+  absl::StatusOr<int64_t> AddPooledFork();
   // Makes a fork whose guest (keep=1, tests/guest/main.cc) has been told a number, and stands.
   absl::Status AddThatKeeps(uint64_t number);
   // Has each of those say what it keeps. Returns how many said another number.
@@ -52,7 +55,10 @@ class HeldMachines {
     bool keeps = false;
   };
 
+  absl::StatusOr<int64_t> Add(MachineConfig config);
+
   const std::shared_ptr<const MachineTemplate> from_;
+  std::shared_ptr<IoPool> pool_;  // null: none is wanted yet
   std::vector<Fork> forks_;
   std::vector<std::unique_ptr<BareMachine>> bare_;
   bool last_is_bare_ = false;

@@ -9,8 +9,10 @@
 //                            goes on from that: {"ns": N}
 //   save DIR MEMORY WRITTEN  saves one into DIR whose guest has written to so many MiB
 //   make-keeper DIR MEMORY   as make, with a guest that keeps a number that it is told
-//   hold DIR bare|fork TIMES goes on from that, and keeps the machine; of all but the last of TIMES
-//                            it ends it first: {"ns": [N, ...]}
+//   hold DIR bare|fork|pool TIMES
+//                            goes on from that, and keeps the machine, with I/O threads of its own
+//                            or of a pool; of all but the last of TIMES it ends it first:
+//                            {"ns": [N, ...]}
 //   keep DIR NUMBER          holds a fork that keeps this number
 //   recall                   has all of those say theirs: {"wrong": N}
 //   make-toucher DIR MEMORY PAGES  as make, with a guest that writes to so many pages once told to
@@ -169,6 +171,11 @@ absl::StatusOr<HeldMachines*> HeldOf(const std::string& directory) {
   return &held.try_emplace(directory, from).first->second;
 }
 
+absl::StatusOr<int64_t> Add(HeldMachines& machines, const std::string& way) {
+  if (way == "bare") return machines.AddBare();
+  return way == "pool" ? machines.AddPooledFork() : machines.AddFork();
+}
+
 absl::StatusOr<json> Hold(const std::string& directory, std::istream& words) {
   std::string way;
   uint64_t times = 0;
@@ -177,8 +184,7 @@ absl::StatusOr<json> Hold(const std::string& directory, std::istream& words) {
   std::vector<int64_t> all;
   for (uint64_t i = 0; i < times; ++i) {
     if (i > 0) machines->DropLast();
-    RINGSIDE_ASSIGN_OR_RETURN(const int64_t ns,
-                              way == "bare" ? machines->AddBare() : machines->AddFork());
+    RINGSIDE_ASSIGN_OR_RETURN(const int64_t ns, Add(*machines, way));
     all.push_back(ns);
   }
   return json{{"ns", all}};

@@ -21,9 +21,10 @@ EndSignals::EndSignals() {
   fd_ = UniqueFd(signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 
-int EndSignals::Take() const {
+EndSignals::Taken EndSignals::TakeWithSender() const {
   signalfd_siginfo info;
-  return read(fd_.get(), &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+  if (read(fd_.get(), &info, sizeof info) != sizeof info) return {};
+  return {.signal = static_cast<int>(info.ssi_signo), .sender = static_cast<int>(info.ssi_pid)};
 }
 
 void EndSignals::Attend(const std::function<void()>& work,

@@ -20,7 +20,12 @@ class EndSignals {
   // Readable when there is one to take.
   int fd() const { return fd_.get(); }
   // 0: there is none.
-  int Take() const;
+  int Take() const { return TakeWithSender().signal; }
+  struct Taken {
+    int signal = 0;
+    int sender = 0;  // the id of a process; 0: the kernel, as for a key of the terminal
+  };
+  Taken TakeWithSender() const;
   // Does `work` on this thread, after whose id KVM names what it shows of a machine in debugfs, and
   // meanwhile tells `arrived` of each signal, on another. Where there is neither a descriptor nor a
   // thread for that, a signal meanwhile does by itself what it did before: a machine ends as it

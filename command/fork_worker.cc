@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <limits.h>
+#include <cerrno>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <poll.h>
 #include <thread>
 #include <unistd.h>
@@ -18,47 +19,21 @@
 #include "base/thread.h"
 #include "command/end_signals.h"
 #include "command/exit_codes.h"
+#include "command/fork_output.h"
 #include "command/fork_results.h"
 #include "command/line_writer.h"
 #include "command/passt.h"
 #include "command/run_config.h"
 #include "command/serial_port.h"
 #include "ringside/guest_agent.h"
+#include "ringside/io_pool.h"
 #include "ringside/machine.h"
 
 namespace ringside {
 namespace {
 
-constexpr absl::Duration kAgentPatience = absl::Seconds(30);
-constexpr absl::Duration kAgentStep = absl::Milliseconds(5);
-
-// What descriptors take that others write to as well: whole lines, and several at once.
-class Lines {
- public:
-  void Write(int fd, std::string_view lines) {
-    const std::scoped_lock lock(mutex_);
-    while (!lines.empty()) {
-      // No more than is written without those of another process in between (pipe(7)).
-      const size_t end = lines.substr(0, PIPE_BUF).rfind('\n');
-      const size_t size = end == std::string_view::npos ? PIPE_BUF : end + 1;
-      WriteAll(fd, lines.substr(0, size));
-      lines.remove_prefix(std::min(size, lines.size()));
-    }
-  }
-
- private:
-  std::mutex mutex_;
-};
-
-std::string Behind(uint32_t number, std::string_view text) {
-  std::string lines;
-  while (!text.empty()) {
-    const size_t end = std::min(text.find('\n'), text.size());
-    absl::StrAppendFormat(&lines, "[%d] %s\n", number, text.substr(0, end));
-    text.remove_prefix(std::min(end + 1, text.size()));
-  }
-  return lines;
-}
+constexpr int64_t kAgentPatienceNs = 30'000'000'000;
+constexpr int64_t kFirstAgentStepNs = 2'000'000, kLastAgentStepNs = 100'000'000;
 
 // What the library says of one of them.
 class ForkLog final : public LogSink {
@@ -88,73 +63,100 @@ struct Fork {
   std::unique_ptr<Machine> machine;
   std::string vsock, exec;
   bool is_recorded = false;
-  std::thread command;  // has `result` until the command is over
+  EndSignals::Taken stopped_by;  // of somebody else's than the command
+  std::thread command;           // has `result` until the command is over
   std::atomic<bool> is_command_over = false;
-  std::atomic<bool> is_printed = false;  // what it said, and that thread is done
-  std::atomic<bool> is_over = false;     // its machine has ended
+  std::atomic<bool> is_printed = false;   // what it said, and that thread is done
+  std::atomic<bool> is_over = false;      // its machine has ended
+  std::thread end;                        // waits for that, as its storage may take long
+  bool is_ending = false;                 // that has begun
+  std::atomic<bool> is_finished = false;  // and has told of it
 };
 
 class ForkWorker {
  public:
   ForkWorker(const RunOptions& options, std::shared_ptr<const MachineTemplate> from,
-             const WorkerPipes& pipes, LogSink& log, EventFd command_over)
+             const WorkerPipes& pipes, LogSink& log, EventFd news)
       : options_(options),
         from_(std::move(from)),
         pipes_(pipes),
         log_(log),
-        command_over_(std::move(command_over)) {}
+        news_(std::move(news)) {}
 
-  // False: threads are left that wait for who reads what their commands said.
-  bool Run(ForkSpan span);
+  // As RunForks. Threads may be left that wait for who reads what their commands said: may_go says
+  // whether there are none.
+  int Run(ForkSpan span);
+  bool may_go() const { return told_.empty(); }
 
  private:
-  bool TakeTurn();
+  void Attend(bool to_make);
   void Begin(uint32_t number);
   absl::Status Make(Fork& fork);
+  absl::Status ShareIoThreads(MachineConfig& config);
   absl::Status Start(Fork& fork);
   void Execute(Fork& fork);
-  void AwaitEnds();
-  bool AwaitPrinted();
-  void StopAll();
+  void Print(Fork& fork, const GuestCommandEnd& end);
+  void Signalled();
   void StopThoseWithoutCommand();
+  void BeginEnd(Fork& fork);
   void Finish(Fork& fork);
-  void Tell(const ForkResult& result) { WriteAll(pipes_.results, LineOf(result)); }
+  void ForgetFinished();
+  void AwaitPrinted();
+  void Tell(const ForkResult& result);
 
   const RunOptions& options_;
   const std::shared_ptr<const MachineTemplate> from_;
   const WorkerPipes pipes_;
   LogSink& log_;
-  const EventFd command_over_;
+  const EventFd news_;  // of a fork: its command is over or has been printed, or its end is told
   const EndSignals signals_;
-  Lines said_;  // by the forks' commands
-  bool is_signalled_ = false;
+  // Of the first of several forks, for all that want the same threads. Null: there is none yet.
+  std::shared_ptr<IoPool> pool_;
+  std::vector<IoThreadConfig> pool_threads_;
+  ForkOutput said_;                        // by the forks' commands
+  std::atomic<bool> lost_output_ = false;  // some of that
+  std::mutex results_mutex_;               // a line is one fork's
+  std::optional<EndSignals::Taken> signalled_;
+  uint32_t next_ = 0;  // number that is to be made
   std::list<Fork> forks_;
   std::list<Fork> told_;  // that are over, and whose commands' threads may not be
 };
 
-bool ForkWorker::Run(ForkSpan span) {
-  for (uint32_t number = span.first; number <= span.last; ++number) {
-    if (!TakeTurn()) {
-      StopAll();
-      break;
-    }
-    Begin(number);
-    static_cast<void>(!write(pipes_.turns[1], "", 1));
+int ForkWorker::Run(ForkSpan span) {
+  next_ = span.first;
+  while (true) {
+    const bool to_make = next_ <= span.last && !signalled_.has_value();
+    if (!to_make && forks_.empty()) break;
+    Attend(to_make);
   }
-  AwaitEnds();
-  return AwaitPrinted();
+  AwaitPrinted();
+  return lost_output_ || !told_.empty() ? kExitFailure : kExitOk;
 }
 
-// False: a signal has asked to end. Others may be faster to take what poll has seen.
-bool ForkWorker::TakeTurn() {
-  while (true) {
-    std::array<pollfd, 2> fds = {pollfd{signals_.fd(), POLLIN, 0},
-                                 pollfd{pipes_.turns[0], POLLIN, 0}};
-    poll(fds.data(), fds.size(), -1);
-    if ((fds[0].revents & POLLIN) != 0 && signals_.Take() != 0) return false;
-    char turn;
-    if ((fds[1].revents & POLLIN) != 0 && read(pipes_.turns[0], &turn, 1) == 1) return true;
+// Waits for something to do, and does it. Others may be faster to take what poll has seen.
+void ForkWorker::Attend(bool to_make) {
+  std::vector<pollfd> fds = {{signals_.fd(), POLLIN, 0},
+                             {news_.fd(), POLLIN, 0},
+                             {to_make ? pipes_.turns[0] : -1, POLLIN, 0}};
+  const size_t before = fds.size();
+  for (const Fork& fork : forks_) {
+    fds.push_back({fork.is_ending ? -1 : fork.machine->end_fd(), POLLIN, 0});
   }
+  poll(fds.data(), fds.size(), -1);
+  auto fork = forks_.begin();
+  for (size_t i = before; i < fds.size(); ++i, ++fork) {
+    if ((fds[i].revents & POLLIN) != 0) BeginEnd(*fork);
+  }
+  if ((fds[0].revents & POLLIN) != 0) return Signalled();
+  if ((fds[1].revents & POLLIN) != 0) {
+    news_.Clear();
+    StopThoseWithoutCommand();
+    ForgetFinished();
+  }
+  char turn;
+  if ((fds[2].revents & POLLIN) == 0 || read(pipes_.turns[0], &turn, 1) != 1) return;
+  Begin(next_++);
+  static_cast<void>(!write(pipes_.turns[1], "", 1));
 }
 
 void ForkWorker::Begin(uint32_t number) {
@@ -183,10 +185,26 @@ absl::Status ForkWorker::Make(Fork& fork) {
   config.log = &fork.log;
   fork.exec = options.exec;
   if (config.vsock.has_value()) fork.vsock = config.vsock->path;
+  RINGSIDE_RETURN_IF_ERROR(ShareIoThreads(config));
   RINGSIDE_ASSIGN_OR_RETURN(fork.passts, Passt::StartFor(config));
   RINGSIDE_ASSIGN_OR_RETURN(fork.machine, Machine::Create(config));
   for (const Passt& passt : fork.passts) RINGSIDE_RETURN_IF_ERROR(passt.CheckRuns());
   return fork.serial.Begin();
+}
+
+absl::Status ForkWorker::ShareIoThreads(MachineConfig& config) {
+  if (pool_ == nullptr) {
+    const bool any_commands = std::ranges::any_of(config.disks, [](const DiskConfig& disk) {
+      return disk.backend.As<NvmePassthroughConfig>() != nullptr;
+    });
+    RINGSIDE_ASSIGN_OR_RETURN(
+        pool_, IoPool::Create({.io_threads = config.io_threads, .nvme_passthrough = any_commands}));
+    pool_threads_ = config.io_threads;
+  }
+  if (config.io_threads != pool_threads_) return absl::OkStatus();  // such as by "{n}"
+  config.io_pool = pool_;
+  config.io_threads.clear();
+  return absl::OkStatus();
 }
 
 absl::Status ForkWorker::Start(Fork& fork) {
@@ -201,11 +219,11 @@ absl::Status ForkWorker::Start(Fork& fork) {
 // A guest that has just been forked takes its vsock into use again first, which takes as long as
 // its processors let it; until then nobody listens there.
 absl::Status AwaitAgent(const GuestAgent& agent, const Fork& fork) {
-  const absl::Time deadline = absl::Now() + kAgentPatience;
-  while (true) {
+  const int64_t deadline_ns = MonotonicNs() + kAgentPatienceNs;
+  for (int64_t step_ns = kFirstAgentStepNs;; step_ns = std::min(2 * step_ns, kLastAgentStepNs)) {
     const absl::Status status = agent.Ping().status();
-    if (!absl::IsUnavailable(status) || fork.is_over || absl::Now() > deadline) return status;
-    absl::SleepFor(kAgentStep);
+    if (!absl::IsUnavailable(status) || fork.is_over || MonotonicNs() > deadline_ns) return status;
+    absl::SleepFor(absl::Nanoseconds(step_ns));
   }
 }
 
@@ -226,73 +244,98 @@ void ForkWorker::Execute(Fork& fork) {
     result.error = std::string(Message(end.status()));
     result.code = kExitFailure;
   }
-  const uint32_t number = result.number;
   // Before all that waits for who reads what it said.
   fork.is_command_over = true;
   fork.is_command_over.notify_one();
-  command_over_.Signal();
-  if (end.ok()) {
-    said_.Write(STDOUT_FILENO, Behind(number, end->output));
-    said_.Write(STDERR_FILENO, Behind(number, end->errors));
-    if (end->was_cut) fork.log.Log(Severity::kWarning, "its output is longer than 1M, and was cut");
-  }
+  news_.Signal();
+  if (end.ok()) Print(fork, *end);
   fork.is_printed = true;
-  command_over_.Signal();
+  news_.Signal();
 }
 
-void ForkWorker::AwaitEnds() {
-  std::vector<pollfd> fds;
-  while (!forks_.empty()) {
-    fds = {{signals_.fd(), POLLIN, 0}, {command_over_.fd(), POLLIN, 0}};
-    const size_t before = fds.size();
-    for (const Fork& fork : forks_) fds.push_back({fork.machine->end_fd(), POLLIN, 0});
-    poll(fds.data(), fds.size(), -1);
-    if ((fds[0].revents & POLLIN) != 0 && signals_.Take() != 0) StopAll();
-    if ((fds[1].revents & POLLIN) != 0) StopThoseWithoutCommand();
-    auto fork = forks_.begin();
-    for (size_t i = before; i < fds.size(); ++i) {
-      const auto current = fork++;
-      if ((fds[i].revents & POLLIN) == 0) continue;
-      Finish(*current);
-      if (current->command.joinable()) {
-        told_.splice(told_.end(), forks_, current);
-      } else {
-        forks_.erase(current);
-      }
+// Its number alone of the result: the rest is Finish's by now.
+void ForkWorker::Print(Fork& fork, const GuestCommandEnd& end) {
+  const auto print = [&](int fd, const char* name, const std::string& text) {
+    const int error = said_.Write(fd, fork.result.number, text);
+    if (error == 0 || error == EPIPE || lost_output_.exchange(true)) return;
+    const std::string refusal = absl::StrFormat("%s does not take what commands say", name);
+    const absl::Status status = ErrnoError(error, refusal, "free some space, or write elsewhere");
+    log_.Log(Severity::kError, Message(status));
+  };
+  print(STDOUT_FILENO, "standard output", end.output);
+  print(STDERR_FILENO, "standard error", end.errors);
+  if (end.was_cut) fork.log.Log(Severity::kWarning, "its output is longer than 1M, and was cut");
+}
+
+// Each is told before any is waited for, and no more are made.
+void ForkWorker::Signalled() {
+  const EndSignals::Taken taken = signals_.TakeWithSender();
+  if (taken.signal == 0) return;
+  if (!signalled_.has_value()) signalled_ = taken;
+  // The command's own signal it tells itself, and so does the terminal.
+  const bool is_others = taken.sender != 0 && taken.sender != getppid();
+  for (Fork& fork : forks_) {
+    if (fork.is_ending) continue;
+    if (is_others) fork.stopped_by = taken;
+    fork.machine->Stop();
+  }
+}
+
+void ForkWorker::StopThoseWithoutCommand() {
+  for (const Fork& fork : forks_) {
+    if (fork.is_command_over && !fork.is_ending) fork.machine->Stop();
+  }
+}
+
+// On a thread of its own, so that others are not held up by its storage.
+void ForkWorker::BeginEnd(Fork& fork) {
+  fork.is_ending = true;
+  const auto finish = [this, &fork] {
+    Finish(fork);
+    fork.is_finished = true;
+    news_.Signal();
+  };
+  auto started = StartThread("end", finish);
+  if (started.ok()) {
+    fork.end = *std::move(started);
+  } else {
+    finish();
+  }
+}
+
+void ForkWorker::ForgetFinished() {
+  for (auto fork = forks_.begin(); fork != forks_.end();) {
+    const auto current = fork++;
+    if (!current->is_finished) continue;
+    if (current->end.joinable()) current->end.join();
+    if (current->command.joinable()) {
+      told_.splice(told_.end(), forks_, current);
+    } else {
+      forks_.erase(current);
     }
   }
 }
 
 // Until all that commands have said is printed, or a signal has asked to end: then whoever does not
-// read it is not waited for. False: such threads are left.
-bool ForkWorker::AwaitPrinted() {
+// read it is not waited for, and such threads are left.
+void ForkWorker::AwaitPrinted() {
   while (true) {
-    command_over_.Clear();
+    news_.Clear();
     std::erase_if(told_, [](Fork& fork) {
       if (!fork.is_printed) return false;
       fork.command.join();
       return true;
     });
-    if (told_.empty()) return true;
-    if (is_signalled_) return false;
-    std::array<pollfd, 2> fds = {pollfd{signals_.fd(), POLLIN, 0},
-                                 pollfd{command_over_.fd(), POLLIN, 0}};
+    if (told_.empty() || signalled_.has_value()) return;
+    std::array<pollfd, 2> fds = {pollfd{signals_.fd(), POLLIN, 0}, pollfd{news_.fd(), POLLIN, 0}};
     poll(fds.data(), fds.size(), -1);
-    if ((fds[0].revents & POLLIN) != 0 && signals_.Take() != 0) is_signalled_ = true;
+    if ((fds[0].revents & POLLIN) != 0) Signalled();
   }
 }
 
-// Each is told before any is waited for.
-void ForkWorker::StopAll() {
-  is_signalled_ = true;
-  for (const Fork& fork : forks_) fork.machine->Stop();
-}
-
-void ForkWorker::StopThoseWithoutCommand() {
-  command_over_.Clear();
-  for (const Fork& fork : forks_) {
-    if (fork.is_command_over) fork.machine->Stop();
-  }
+void ForkWorker::Tell(const ForkResult& result) {
+  const std::scoped_lock lock(results_mutex_);
+  static_cast<void>(WriteAll(pipes_.results, LineOf(result)));
 }
 
 void ForkWorker::Finish(Fork& fork) {
@@ -311,25 +354,34 @@ void ForkWorker::Finish(Fork& fork) {
     result.ended_ns = fork.age_ns();
     result.code = ExitCodeOf(end.kind);
     result.error = end.detail;
+    if (const auto& [signal, sender] = fork.stopped_by; signal != 0) {
+      result.code = 128 + signal;
+      result.error = absl::StrFormat("process %d ended its process %d by signal %d", sender,
+                                     result.process, signal);
+    }
   }
   if (!recorded.ok() && result.error.empty()) {
     result.error = std::string(Message(recorded));
     result.code = kExitFailure;
   }
   Tell(result);
+  // Here, as their storage may take long, too.
+  fork.machine.reset();
+  fork.passts.clear();
 }
 
 }  // namespace
 
 int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTemplate>& from,
              ForkSpan span, const WorkerPipes& pipes, LogSink& log) {
-  absl::StatusOr<EventFd> command_over = EventFd::Create();
-  if (!command_over.ok()) return Finish(command_over.status(), log);
+  absl::StatusOr<EventFd> news = EventFd::Create();
+  if (!news.ok()) return Finish(news.status(), log);
   // Where threads of it are left it stays until the process ends, which is next.
   static std::unique_ptr<ForkWorker> worker;
-  worker = std::make_unique<ForkWorker>(options, from, pipes, log, *std::move(command_over));
-  if (worker->Run(span)) worker.reset();
-  return kExitOk;
+  worker = std::make_unique<ForkWorker>(options, from, pipes, log, *std::move(news));
+  const int code = worker->Run(span);
+  if (worker->may_go()) worker.reset();
+  return code;
 }
 
 }  // namespace ringside

@@ -29,7 +29,8 @@ struct WorkerPipes {
 };
 
 // In a process that has no other thread. Returns what the process exits with, once all of them are
-// over, or a signal has ended them: 0, unless there was no descriptor even to begin with.
+// over, or a signal has ended them: not 0 if what their commands said is lost, or there was no
+// descriptor even to begin with.
 int RunForks(const RunOptions& options, const std::shared_ptr<const MachineTemplate>& from,
              ForkSpan span, const WorkerPipes& pipes, LogSink& log);
 

@@ -102,8 +102,8 @@ class Forks {
   ForkResults results_;
   std::vector<Worker> workers_;
   size_t running_ = 0;
-  int signal_ = 0;  // that asked to end
-  ProgressBar bar_{STDERR_FILENO};
+  int signal_ = 0;            // that asked to end
+  bool lost_output_ = false;  // of commands, as a worker has told
 };
 
 int Forks::Run(const std::shared_ptr<const MachineTemplate>& from) {
@@ -151,7 +151,8 @@ absl::StatusOr<Worker> Forks::StartWorker(const std::shared_ptr<const MachineTem
 }
 
 void Forks::AwaitAll() {
-  bar_.Begin(options_.exec.empty() ? "forks that are up" : "forks that are over", counts_.forks);
+  ProgressBar bar(STDERR_FILENO);
+  bar.Begin(options_.exec.empty() ? "forks that are up" : "forks that are over", counts_.forks);
   std::vector<pollfd> fds;
   while (running_ > 0) {
     fds = {{signals_.fd(), POLLIN, 0}};
@@ -162,7 +163,7 @@ void Forks::AwaitAll() {
       if (fds[i + 1].revents != 0) Read(workers_[i]);
       if (!workers_[i].results.valid() && !workers_[i].is_over) Reap(workers_[i]);
     }
-    bar_.At(options_.exec.empty() ? results_.up() : results_.over());
+    bar.At(options_.exec.empty() ? results_.up() : results_.over());
   }
 }
 
@@ -206,6 +207,7 @@ void Forks::Reap(Worker& worker) {
   worker.is_over = true;
   --running_;
   if (WIFSIGNALED(status)) turns_.GiveTurn();  // it may have had one
+  lost_output_ |= WIFEXITED(status) && WEXITSTATUS(status) != kExitOk;
   results_.Lost(worker.span.first, worker.span.last, worker.process,
                 EndText(worker, status, signal_));
 }
@@ -219,7 +221,8 @@ int Forks::Report() {
   if (options_.stats == "json") std::fputs((results_.ToJson().dump() + '\n').c_str(), stderr);
   if (options_.stats == "table") std::fputs(results_.Table().c_str(), stderr);
   if (signal_ != 0) signals_.Deliver(signal_);
-  return results_.exit_code();
+  const int code = results_.exit_code();
+  return code == kExitOk && lost_output_ ? kExitFailure : code;
 }
 
 }  // namespace

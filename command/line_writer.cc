@@ -13,7 +13,7 @@
 
 namespace ringside {
 
-void WriteAll(int fd, std::string_view text) {
+int WriteAll(int fd, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
     if (written > 0) {
@@ -22,9 +22,10 @@ void WriteAll(int fd, std::string_view text) {
       pollfd ready = {fd, POLLOUT, 0};
       poll(&ready, 1, -1);
     } else if (written == 0 || errno != EINTR) {
-      return;
+      return written == 0 ? ENOSPC : errno;
     }
   }
+  return 0;
 }
 
 struct LineWriter::State {

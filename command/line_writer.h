@@ -18,9 +18,9 @@
 
 namespace ringside {
 
-// Blocks, also where somebody else who has the descriptor made it non-blocking. What it refuses for
-// good (EPIPE, EBADF, ENOSPC) is lost: there is nobody to tell.
-void WriteAll(int fd, std::string_view text);
+// Blocks, also where somebody else who has the descriptor made it non-blocking. Returns 0, or the
+// errno with which it has refused some for good (EPIPE, EBADF, ENOSPC), which is lost.
+int WriteAll(int fd, std::string_view text);
 
 class LineWriter {
  public:

@@ -9,9 +9,10 @@ void AnsweringQueue::Run() {
 template <typename Observer>
 void AnsweringQueue::ServeAll(Observer observer) {
   QueueStats& stats = parts().stats;
+  const uint64_t most = parts().io_thread.serves_many() ? kSharedTurnBytes : kTurnBytes;
   uint64_t moved = 0;
-  uint16_t answered = 0;
-  for (; answered < queue().size() && moved < kTurnBytes; ++answered) {
+  size_t answered = 0;
+  for (; answered < turn_requests() && moved < most; ++answered) {
     observer.Seen();
     DescriptorChain chain;
     if (TakeChains(std::span(&chain, 1)) == 0 || !queue().Walk(chain, buffers_)) break;

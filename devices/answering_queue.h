@@ -1,5 +1,5 @@
-// A queue whose chains are answered at once. Once a turn has moved kTurnBytes the rest is for the
-// next, so that a greedy guest cannot hog the thread.
+// A queue whose chains are answered at once. Once a turn has moved kTurnBytes, or kSharedTurnBytes,
+// the rest is for the next, so that a greedy guest cannot hog the thread.
 //
 // Threads and ownership: as QueueWorker.
 #pragma once
@@ -15,6 +15,7 @@ class AnsweringQueue : public QueueWorker {
 
  protected:
   static constexpr uint64_t kTurnBytes = 64 << 10;
+  static constexpr uint64_t kSharedTurnBytes = 8 << 10;  // of a thread that serves many machines
 
   // Returns how many bytes it wrote to the chain's buffers. Break()s the queue where the chain
   // breaks the rules of the device.

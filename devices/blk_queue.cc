@@ -32,6 +32,7 @@ struct BlkQueue::Throttling {
   Throttling(BlkQueue& queue, const ThrottleGate& gate) : gate(gate), timer(queue) {}
 
   ThrottleGate gate;
+  bool cut_short = false;  // the turn before has left some, which have not come any later
   TimerTo<BlkQueue, &BlkQueue::AskAgain> timer;  // for what was held back
   TscClock clock;
 };
@@ -70,6 +71,7 @@ void BlkQueue::Drains() {
 void BlkQueue::EndWait() {
   if (throttling_ == nullptr) return;
   io_thread().Disarm(throttling_->timer);
+  throttling_->cut_short = false;
   throttling_->gate.Interrupt(throttling_->clock.NowNs());
   LetGo();
 }
@@ -97,7 +99,12 @@ void BlkQueue::Run() {
 [[gnu::noinline]] ThrottleGate& BlkQueue::BeginToAsk(uint32_t version) {
   if (throttling_ == nullptr) [[unlikely]]
     BeginThrottling();
-  throttling_->gate.Begin(version, throttling_->clock.NowNs());
+  const int64_t now_ns = throttling_->clock.NowNs();
+  if (std::exchange(throttling_->cut_short, false)) {
+    throttling_->gate.GoOn(version, now_ns);
+  } else {
+    throttling_->gate.Begin(version, now_ns);
+  }
   return throttling_->gate;
 }
 
@@ -111,24 +118,41 @@ void BlkQueue::AskAgain(int64_t now_ns) {
   LetGo();
 }
 
+// By all requests so far.
+uint64_t BlkQueue::BytesTaken() const {
+  const QueueStats& stats = parts().stats;
+  return stats.bytes_read.Get() + stats.bytes_written.Get();
+}
+
 template <typename Observer>
 void BlkQueue::TakeAll(Observer observer, ThrottleGate* gate) {
   std::array<DescriptorChain, kBatch> batch;
   size_t count = 0;
-  // At most a ring's worth: what the guest adds meanwhile is for the next turn.
-  for (size_t budget = queue().size(); budget > 0; budget -= count) {
+  const bool has_share = io_thread().serves_many();
+  const uint64_t bytes_before = has_share ? BytesTaken() : 0;
+  const auto share_is_used = [&] {
+    return has_share && BytesTaken() - bytes_before >= IoThread::kTurnBytes;
+  };
+  // What the guest adds meanwhile is for the next turn.
+  for (size_t budget = turn_requests(); budget > 0; budget -= count) {
     // After a full batch there may be more of what that look at the available index showed.
     if (count < kBatch) observer.Seen();
     count = queue().Take(std::span(batch).first(std::min(budget, kBatch)));
     size_t taken = 0;
-    while (taken < count && queue().error() == nullptr && Take(batch[taken], observer, gate)) {
+    while (taken < count && queue().error() == nullptr && !share_is_used() &&
+           Take(batch[taken], observer, gate)) {
       ++taken;
     }
     if (taken > 0) signal().Took(taken);
     if (queue().error() != nullptr) break;
-    if (taken < count) return HoldBackFrom(std::span(batch).subspan(taken, count - taken));
-    if (count == 0) break;
+    if (taken < count) {
+      const auto left = std::span(batch).subspan(taken, count - taken);
+      if (!share_is_used()) return HoldBackFrom(left);
+      PutBack(left);
+    }
+    if (taken < count || count == 0) break;
   }
+  if (gate != nullptr && has_share) throttling_->cut_short = queue().HasWork();
 }
 
 template <typename Observer>

@@ -67,6 +67,7 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
   Slot& SlotAt(uint16_t head);
   void BeginThrottling();
   ThrottleGate& BeginToAsk(uint32_t version);
+  uint64_t BytesTaken() const;
   template <typename Observer>
   void TakeAll(Observer observer, ThrottleGate* gate);
   template <typename Observer>

@@ -167,7 +167,7 @@ bool OwnDevice::Worker::HasShare() {
     turn_requests_ = 0;
     turn_bytes_ = 0;
   }
-  return turn_requests_ < queue().size() && turn_bytes_ < kTurnBytes;
+  return turn_requests_ < turn_requests() && turn_bytes_ < kTurnBytes;
 }
 
 bool OwnDevice::Worker::Pop(Request& request) {

@@ -7,6 +7,7 @@
 // Spec: VIRTIO 1.2, section 2.7.
 #pragma once
 
+#include <algorithm>
 #include <ranges>
 #include <span>
 
@@ -162,6 +163,11 @@ class QueueWorker : public Source {
   // Neither that nor draining.
   bool takes() const { return !stopped_ && !leaving_; }
   Virtqueue& queue() { return queue_; }
+  // As many a turn takes at most: a ring's worth, or a share of a thread that serves others, too.
+  size_t turn_requests() const {
+    const size_t ring = queue_.size();
+    return parts_.io_thread.serves_many() ? std::min(ring, IoThread::kTurnRequests) : ring;
+  }
   const Parts& parts() const { return parts_; }
   LatencyTrace* trace() const { return trace_; }
   // Calls `function` with the observer of this queue's requests, which it tells before each look at

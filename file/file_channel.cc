@@ -1,6 +1,7 @@
 #include "file/file_channel.h"
 
 #include <cerrno>
+#include <utility>
 
 namespace ringside {
 
@@ -61,7 +62,7 @@ void FileChannel::Step(FileOp& op) {
     case FileStep::Kind::kAllocate:
       return Allocate(op);
     case FileStep::Kind::kSync:
-      return Issue(op);
+      return Sync(op);
   }
 }
 
@@ -142,9 +143,35 @@ void FileChannel::AllocationDone() {
   }
 }
 
+void FileChannel::Sync(FileOp& op) {
+  if (syncing_) return want_sync_.Push(op);
+  syncing_ = true;
+  Issue(op);
+}
+
+// Of one that was issued. A request whose sync was given up with another's asks anew.
+void FileChannel::SyncDone(int64_t result) {
+  FileOp* shared = shares_sync_.TakeAll();
+  syncing_ = false;
+  while (FileOp* next = want_sync_.Pop()) {
+    if (next->request().recalled()) {
+      Proceed(*next, next->GiveUp());
+      continue;
+    }
+    want_sync_.TakeEach([this](FileOp& op) { shares_sync_.Push(op); });
+    Sync(*next);
+    break;
+  }
+  while (shared != nullptr) {
+    FileOp& op = *std::exchange(shared, shared->next);
+    Proceed(op, result == -ECANCELED ? FileOp::Next::kStep : op.Advance(result));
+  }
+}
+
 void FileChannel::StepDone(FileOp& op, int64_t result) {
   // Others come first: this one may have more of it to do.
   if (op.step().kind == FileStep::Kind::kAllocate) AllocationDone();
+  if (op.step().kind == FileStep::Kind::kSync) SyncDone(result);
   // A step that was given up says nothing of the file, such as that a flush of it had failed.
   const FileOp::Next next = result == -ECANCELED ? op.GiveUp() : op.Advance(result);
   if (next == FileOp::Next::kDone) {

@@ -5,7 +5,8 @@
 // of all large ones take turns; where bytes are copied the thread copies them itself, if they are
 // in memory, rather than have the kernel's or the device's threads do it side by side. What a turn
 // may begin is bounded. One fallocate is under way at a time: they exclude each other in the
-// kernel, and one that has not begun can be recalled.
+// kernel, and one that has not begun can be recalled. So is one fsync: those that are asked for
+// meanwhile share the next one, and take none of the threads on which the kernel waits for them.
 //
 // Threads: the I/O thread's. The target and the counters outlive the channel, which gives the
 // counters back.
@@ -69,6 +70,8 @@ class FileChannel : public BlockChannel {
   void Transfer(FileOp& op);
   void Allocate(FileOp& op);
   void AllocationDone();
+  void Sync(FileOp& op);
+  void SyncDone(int64_t result);
   void Begin(FileOp& op);
   void BeginHeld();
   void BeginPart(FileOp& op);
@@ -92,6 +95,9 @@ class FileChannel : public BlockChannel {
   Begun begun_;
   FileOpQueue want_allocation_;
   bool allocating_ = false;
+  FileOpQueue want_sync_;    // that came while one was under way, which need not cover them
+  FileOpQueue shares_sync_;  // for which the one under way is enough
+  bool syncing_ = false;
   bool begins_held_ = false;
   HookTo<FileChannel, &FileChannel::RunLater> completer_{*this};
   HookTo<FileChannel, &FileChannel::ServeInline> serve_{*this};

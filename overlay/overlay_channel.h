@@ -82,7 +82,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   // Reads (overlay_reads.cc).
   bool IsAllOfBase(const BlockRequest& request, uint64_t length) const;
   void ReadOn(Op& op);
-  bool CutPiece(Op& op, Piece& piece, uint64_t& zeroed);
+  bool CutPiece(Op& op, Piece& piece);
 
   // Writes (overlay_writes.cc).
   void BeginChange(Op& op);
@@ -136,7 +136,8 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   std::vector<std::unique_ptr<CopyBuffer>> all_copies_;
   std::vector<CopyBuffer*> free_copies_;
   Fifo<Op> want_copies_;
-  Fifo<Op> finished_;  // to be completed by complete_
+  Fifo<Op> finished_;                    // to be completed by complete_
+  uint64_t zeroed_ = 0, zeroed_in_ = 0;  // bytes, and in which turn
   Fifo<Op> later_;
   Fifo<Op> ended_;  // that were taken back
   std::vector<Op*> waiting_;

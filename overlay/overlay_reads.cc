@@ -44,10 +44,11 @@ void OverlayChannel::ReadOn(Op& op) {
   if (op.result == 0 && GivesUp(op)) op.result = -ECANCELED;
   std::array<Piece, kMostPieces> pieces;
   size_t count = 0;
-  uint64_t zeroed = 0;
+  const uint64_t turn = io_thread_.stats().turns.Get();
+  if (std::exchange(zeroed_in_, turn) != turn) zeroed_ = 0;
   op.segments.clear();
-  while (op.result == 0 && op.at < EndByte(op) && count < kMostPieces && zeroed < kZeroedATurn) {
-    if (CutPiece(op, pieces[count], zeroed)) ++count;
+  while (op.result == 0 && op.at < EndByte(op) && count < kMostPieces && zeroed_ < kZeroedATurn) {
+    if (CutPiece(op, pieces[count])) ++count;
   }
   if (op.result != 0) return Finish(op);
   if (count == 0) return op.at == EndByte(op) ? Finish(op) : Later(op, &OverlayChannel::ReadOn);
@@ -60,7 +61,7 @@ void OverlayChannel::ReadOn(Op& op) {
 }
 
 // False: it was of zeroes, and is done.
-bool OverlayChannel::CutPiece(Op& op, Piece& piece, uint64_t& zeroed) {
+bool OverlayChannel::CutPiece(Op& op, Piece& piece) {
   const BlockMap::Run run = map_.RunAt(op.at / kOverlayBlock, op.end);
   uint64_t to = std::min(run.end * kOverlayBlock, EndByte(op));
   BlockChannel* below = nullptr;
@@ -84,7 +85,7 @@ bool OverlayChannel::CutPiece(Op& op, Piece& piece, uint64_t& zeroed) {
   if (below == nullptr) {
     Zero(std::span(op.segments).subspan(first_segment));
     op.segments.resize(first_segment);
-    zeroed += to - op.at;
+    zeroed_ += to - op.at;
   }
   op.at = to;
   if (below == nullptr) return false;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "base/status.h"
 #include "poll/waiter.h"
@@ -12,15 +13,18 @@ namespace ringside {
 
 class EpollWaiter final : public Waiter {
  public:
-  static absl::StatusOr<std::unique_ptr<Waiter>> Create() {
+  // `each_turn`: looks at some descriptors in each turn, rather than at one in many: where the
+  // thread is kept busy by others than those who signal.
+  static absl::StatusOr<std::unique_ptr<Waiter>> Create(bool each_turn) {
     RINGSIDE_ASSIGN_OR_RETURN(UniqueFd epoll, CreateEpoll());
-    return std::unique_ptr<Waiter>(new EpollWaiter(std::move(epoll)));
+    return std::unique_ptr<Waiter>(new EpollWaiter(std::move(epoll), each_turn));
   }
 
   bool Reap() override { return false; }
   bool HasCompletions() const override { return false; }
   bool Enter(int64_t sleep_ns) override {
-    return sleep_ns == 0 ? LookAtDescriptors() : RunOneWatch(sleep_ns);
+    if (sleep_ns != 0) return RunOneWatch(sleep_ns);
+    return each_turn_ ? RunSomeWatches() : LookAtDescriptors();
   }
   // Sources, tasks and hooks are found without the system call.
   bool LookAtDescriptors() override {
@@ -33,8 +37,15 @@ class EpollWaiter final : public Waiter {
   void Unwatch(int eventfd) override { epoll_ctl(epoll().get(), EPOLL_CTL_DEL, eventfd, nullptr); }
 
  private:
-  using Waiter::Waiter;
+  EpollWaiter(UniqueFd epoll, bool each_turn) : Waiter(std::move(epoll)), each_turn_(each_turn) {}
+  bool RunSomeWatches() {
+    constexpr int kMost = 8;
+    int ran = 0;
+    while (ran < kMost && RunOneWatch(0)) ++ran;
+    return ran > 0;
+  }
 
+  const bool each_turn_;
   unsigned looks_ = 0;
 };
 

@@ -20,9 +20,10 @@ const char* SignallingName(Signalling signalling) {
 }
 
 absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& name, Waiter waiter,
-                                                          const IoThreadTuning& tuning) {
+                                                          const IoThreadTuning& tuning,
+                                                          Serves serves) {
   RINGSIDE_ASSIGN_OR_RETURN(EventFd wake, EventFd::Create());
-  std::unique_ptr<IoThread> io_thread(new IoThread(std::move(wake), tuning));
+  std::unique_ptr<IoThread> io_thread(new IoThread(std::move(wake), tuning, serves));
   IoThread* const self = io_thread.get();
   if (waiter == Waiter::kEpoll) {  // which belongs to no thread, so the thread is not waited for
     RINGSIDE_RETURN_IF_ERROR(self->CreateWaiter(waiter));
@@ -49,8 +50,10 @@ absl::StatusOr<std::unique_ptr<IoThread>> IoThread::Start(const std::string& nam
 absl::Status IoThread::CreateWaiter(Waiter waiter) {
   const auto entries =
       waiter == Waiter::kUring ? UringEntries::kUsual : UringEntries::kWithCommands;
-  RINGSIDE_ASSIGN_OR_RETURN(
-      waiter_, waiter == Waiter::kEpoll ? EpollWaiter::Create() : UringWaiter::Create(entries));
+  const unsigned files = serves_many() ? Uring::kManyFiles : Uring::kUsualFiles;
+  RINGSIDE_ASSIGN_OR_RETURN(waiter_, waiter == Waiter::kEpoll
+                                         ? EpollWaiter::Create(serves_many())
+                                         : UringWaiter::Create(entries, files));
   return waiter_->Watch(mailbox_.wake_fd(), mailbox_, Watching::kAlways);
 }
 
@@ -222,9 +225,12 @@ void IoThread::Park(Source& source) {
   stats_.parked.Add();
 }
 
+// In front: it has waited for a turn already, and seldom has work.
 void IoThread::Unpark(Source& source) {
   source.parked_ = false;
-  AddSource(source);
+  Source*& first = sources_[static_cast<int>(source.phase_)];
+  source.next_ = std::exchange(first, &source);
+  source.last_work_turn_ = stats_.turns.Get();
   stats_.unparked.Add();
 }
 

@@ -43,13 +43,20 @@ const char* SignallingName(Signalling signalling);
 class IoThread final : private Wait::Owner {
  public:
   enum class Waiter { kEpoll, kUring, kUringWithCommands };
+  // kManyMachines: a turn takes at most kTurnRequests, or kTurnBytes and what the last of them has
+  // more, from one queue, so that a machine waits no longer for its neighbours than one such turn
+  // of each.
+  enum class Serves { kOneMachine, kManyMachines };
+  static constexpr size_t kTurnRequests = 32;
+  static constexpr uint64_t kTurnBytes = 1 << 20;
   // So often a descriptor is looked at that the kernel cannot watch, for want of memory.
   static constexpr int64_t kRetryWatchNs = 10'000'000;
 
   // kUring, kUringWithCommands (poll/uring.h): FailedPrecondition where io_uring cannot be had.
   static absl::StatusOr<std::unique_ptr<IoThread>> Start(const std::string& name,
                                                          Waiter waiter = Waiter::kEpoll,
-                                                         const IoThreadTuning& tuning = {});
+                                                         const IoThreadTuning& tuning = {},
+                                                         Serves serves = Serves::kOneMachine);
   // Runs what was posted before, then ends the thread and joins it. Nothing is attached any more.
   ~IoThread();
   IoThread(const IoThread&) = delete;
@@ -72,6 +79,7 @@ class IoThread final : private Wait::Owner {
     return {task, &task->done()};
   }
   const IoThreadStats& stats() const { return stats_; }
+  bool serves_many() const { return serves_ == Serves::kManyMachines; }
 
   // The I/O thread only.
   void SetPoll(const PollConfig& poll) { wait_.SetPoll(poll); }
@@ -136,10 +144,11 @@ class IoThread final : private Wait::Owner {
   friend class Source;
   static constexpr uint64_t kCompletionRing = 1;  // in WaitOutcome::ready
 
-  IoThread(EventFd wake, const IoThreadTuning& tuning)
+  IoThread(EventFd wake, const IoThreadTuning& tuning, Serves serves)
       : mailbox_(std::move(wake)),
         wait_(*this, mailbox_, stats_, tuning.poll, tuning.trace_waits),
-        signalling_(tuning.signalling) {}
+        signalling_(tuning.signalling),
+        serves_(serves) {}
   absl::Status CreateWaiter(Waiter waiter);
 
   void Loop();
@@ -167,6 +176,7 @@ class IoThread final : private Wait::Owner {
   std::unique_ptr<ringside::Waiter> waiter_;
   Wait wait_;
   const Signalling signalling_;
+  const Serves serves_;
   Source* sources_[2] = {};        // that are polled, by Phase; the parked ones are in no list
   Source* next_source_ = nullptr;  // of the loop that is running one
   HookList publish_hooks_;

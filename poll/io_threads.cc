@@ -53,11 +53,12 @@ const char* WaiterName(IoThreadConfig::Waiter waiter) {
 }
 
 absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
-    std::span<const IoThreadConfig> configs) {
-  std::unique_ptr<IoThreads> threads(new IoThreads);
+    std::span<const IoThreadConfig> configs, IoThread::Serves serves) {
+  std::unique_ptr<IoThreads> threads(new IoThreads(serves));
   const MutexLock lock(threads->mutex_);
   if (configs.size() > kMax) {
-    return BadInput("iothreads: there are %d, and a machine has at most %d", configs.size(), kMax);
+    return BadInput("iothreads: there are %d, and a machine, or a pool, has at most %d",
+                    configs.size(), kMax);
   }
   const IoThreadConfig usual;
   for (IoThreadConfig config : configs.empty() ? std::span(&usual, 1) : configs) {
@@ -120,7 +121,7 @@ absl::Status IoThreads::Start(UringEntries entries) {
 absl::StatusOr<IoThreads::Handle> IoThreads::StartOne(const IoThreadConfig& config) {
   absl::StatusOr<std::unique_ptr<IoThread>> started;
   const auto start = [&](IoThread::Waiter waiter) {
-    started = IoThread::Start(config.id, waiter, config.tuning);
+    started = IoThread::Start(config.id, waiter, config.tuning, serves_);
   };
   if (config.waiter != IoThreadConfig::Waiter::kEpoll) {
     start(entries_ == UringEntries::kUsual ? IoThread::Waiter::kUring
@@ -147,6 +148,12 @@ std::vector<std::string> IoThreads::names() const {
   names.reserve(threads_.size());
   for (const Thread& thread : threads_) names.push_back(thread.config.id);
   return names;
+}
+
+std::string IoThreads::Usual(size_t device) const {
+  const MutexLock lock(mutex_);
+  if (serves_many()) device = next_usual_++;
+  return threads_[device % threads_.size()].config.id;
 }
 
 absl::StatusOr<size_t> IoThreads::IndexOf(const std::string& name) const {

@@ -1,5 +1,6 @@
-// I/O threads by name, each with its way of waiting and its CPUs: those of a machine, for whatever
-// device. One can be added, and one that nobody has can be removed, at any time.
+// I/O threads by name, each with its way of waiting and its CPUs: those of a machine, or of several
+// (ringside/io_pool.h), for whatever device. One can be added, and one that nobody has can be
+// removed, at any time.
 //
 // Threads: Create and Start on one; all else from any but the I/O threads themselves.
 // Ownership: they go with this, or with the last Handle of one that was removed. Whoever has a
@@ -35,12 +36,19 @@ class IoThreads {
   // Names them, sees that no two have one name and that their CPUs are there, and starts none. Of
   // none given one is made. The ranges of their settings are checked already
   // (vmm/io_thread_options.h).
-  static absl::StatusOr<std::unique_ptr<IoThreads>> Create(std::span<const IoThreadConfig> configs);
+  static absl::StatusOr<std::unique_ptr<IoThreads>> Create(
+      std::span<const IoThreadConfig> configs,
+      IoThread::Serves serves = IoThread::Serves::kOneMachine);
   // Once. On an error none is left. `entries`: of the rings of these and of those that are added.
   absl::Status Start(UringEntries entries = UringEntries::kUsual);
 
+  bool serves_many() const { return serves_ == IoThread::Serves::kManyMachines; }
+
   // In the order in which they came.
   std::vector<std::string> names() const;
+  // Who serves a machine's device of this number, if nobody says: a machine's own threads in turns,
+  // from the first on; those of several machines go on where the device before has stopped.
+  std::string Usual(size_t device) const;
   // NotFound, with the nearest name.
   absl::Status CheckName(const std::string& name) const;
   // The same; FailedPrecondition: it was not started.
@@ -74,7 +82,7 @@ class IoThreads {
     Handle io_thread;  // null: not started
   };
 
-  IoThreads() = default;
+  explicit IoThreads(IoThread::Serves serves) : serves_(serves) {}
   absl::StatusOr<size_t> IndexOf(const std::string& name) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string FreeName(std::span<const IoThreadConfig> configs) const
@@ -88,7 +96,9 @@ class IoThreads {
   template <typename Answer, typename Wanted, typename Ask>
   absl::StatusOr<std::vector<Answer>> AskAll(Wanted wanted, Ask ask, absl::Duration patience) const;
 
+  const IoThread::Serves serves_;
   mutable Mutex mutex_;
+  mutable size_t next_usual_ ABSL_GUARDED_BY(mutex_) = 0;  // of several machines
   UringEntries entries_ ABSL_GUARDED_BY(mutex_) = UringEntries::kUsual;
   std::vector<Thread> threads_ ABSL_GUARDED_BY(mutex_);
   absl::Status uring_status_ ABSL_GUARDED_BY(mutex_);

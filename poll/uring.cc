@@ -16,7 +16,8 @@ namespace {
 constexpr unsigned kSubmissions = 256;
 // Room for every request of a few full queues; the kernel keeps what does not fit.
 constexpr unsigned kCompletions = 4096;
-constexpr unsigned kMaxFiles = 1024;
+// Of the kernel's threads for what cannot be done without waiting, where many machines have it.
+constexpr unsigned kManyWorkers = 256;
 
 // user_data: the address of a UringOp; or, odd, twice a place in watched_ plus one; or 0 for what
 // nobody waits for.
@@ -39,13 +40,13 @@ absl::Status UringSetUpError(int error) {
       ErrnoError(error, "io_uring cannot be used", remedy).message());
 }
 
-absl::StatusOr<std::unique_ptr<Uring>> Uring::Create(UringEntries entries) {
+absl::StatusOr<std::unique_ptr<Uring>> Uring::Create(UringEntries entries, unsigned files) {
   std::unique_ptr<Uring> uring(new Uring);
-  RINGSIDE_RETURN_IF_ERROR(uring->SetUp(entries));
+  RINGSIDE_RETURN_IF_ERROR(uring->SetUp(entries, files));
   return uring;
 }
 
-absl::Status Uring::SetUp(UringEntries entries) {
+absl::Status Uring::SetUp(UringEntries entries, unsigned files) {
   io_uring_params params = {};
   // TASKRUN_FLAG shows in memory that completions wait to be processed. SUBMIT_ALL: an entry that
   // is refused holds up none of those behind it. Disabled until the restrictions are on.
@@ -63,13 +64,18 @@ absl::Status Uring::SetUp(UringEntries entries) {
   }
   set_up_ = true;
 
-  rlimit files = {};
-  getrlimit(RLIMIT_NOFILE, &files);
-  const auto count = static_cast<unsigned>(std::min<rlim_t>(kMaxFiles, files.rlim_cur));
+  rlimit open_files = {};
+  getrlimit(RLIMIT_NOFILE, &open_files);
+  const auto count = static_cast<unsigned>(std::min<rlim_t>(files, open_files.rlim_cur));
   if (const int error = io_uring_register_files_sparse(&ring_, count); error < 0) {
     return UringSetUpError(-error);
   }
   for (int index = static_cast<int>(count) - 1; index >= 0; --index) free_files_.push_back(index);
+  if (files > kUsualFiles) {
+    // By default four for each processor: what waits for the storage of some would hold up others.
+    std::array<unsigned, 2> workers = {kManyWorkers, 0};  // bounded ones; 0: as they are
+    io_uring_register_iowq_max_workers(&ring_, workers.data());
+  }
   io_uring_register_ring_fd(&ring_);  // saves a reference count a call; not everywhere
   return Restrict();
 }

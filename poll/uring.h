@@ -49,8 +49,13 @@ enum class UringEntries { kUsual, kWithCommands };
 
 class Uring {
  public:
+  // How many files can be registered, if the limit of open ones (RLIMIT_NOFILE) is not below it.
+  static constexpr unsigned kUsualFiles = 1024;
+  static constexpr unsigned kManyFiles = 16 << 10;  // the table has 16 bytes of each
+
   // FailedPrecondition where io_uring is forbidden or too old.
-  static absl::StatusOr<std::unique_ptr<Uring>> Create(UringEntries entries = UringEntries::kUsual);
+  static absl::StatusOr<std::unique_ptr<Uring>> Create(UringEntries entries = UringEntries::kUsual,
+                                                       unsigned files = kUsualFiles);
   ~Uring();
   Uring(const Uring&) = delete;
   Uring& operator=(const Uring&) = delete;
@@ -112,7 +117,7 @@ class Uring {
   };
 
   Uring() = default;
-  absl::Status SetUp(UringEntries entries);
+  absl::Status SetUp(UringEntries entries, unsigned files);
   absl::Status Restrict();
   // Deferred, or overflown.
   bool KernelHoldsCompletions() const {

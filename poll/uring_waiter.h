@@ -13,9 +13,9 @@ namespace ringside {
 
 class UringWaiter final : public Waiter, private EventfdListener {
  public:
-  static absl::StatusOr<std::unique_ptr<Waiter>> Create(UringEntries entries) {
+  static absl::StatusOr<std::unique_ptr<Waiter>> Create(UringEntries entries, unsigned files) {
     RINGSIDE_ASSIGN_OR_RETURN(UniqueFd epoll, CreateEpoll());
-    RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Uring> uring, Uring::Create(entries));
+    RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Uring> uring, Uring::Create(entries, files));
     return std::unique_ptr<Waiter>(new UringWaiter(std::move(epoll), std::move(uring)));
   }
 

@@ -43,7 +43,19 @@ bool NeverBlocks(int fd) {
   return fstat(fd, &info) == 0 && (S_ISREG(info.st_mode) || (flags & O_NONBLOCK) != 0);
 }
 
+bool MayWaitFor(int fd, int access) {
+  if (fd < 0) return false;
+  const UniqueFd reopened = ReopenNonBlocking(fd, access);
+  struct stat info;
+  return fstat(reopened.get(), &info) != 0 || S_ISREG(info.st_mode) || S_ISBLK(info.st_mode) ||
+         (fcntl(reopened.get(), F_GETFL) & O_NONBLOCK) == 0;
+}
+
 }  // namespace
+
+bool Console::MayWait(const ConsoleConfig& config) {
+  return MayWaitFor(config.input_fd, O_RDONLY) || MayWaitFor(config.output_fd, O_WRONLY);
+}
 
 Console::Console(const ConsoleConfig& config, const EventFd& interrupt, IoThread& io_thread,
                  Logger log, std::function<void()> spoke)

@@ -46,6 +46,10 @@ class Console final : public Pausable, private SerialPeer {
           Logger log = Logger(), std::function<void()> spoke = {});
   ~Console() override;
 
+  // Whether a descriptor of its may hold the I/O thread for longer than a moment: one of a file,
+  // whose storage may hang, or one that cannot be made not to block.
+  static bool MayWait(const ConsoleConfig& config);
+
   Serial& serial() { return *serial_; }
   // Begins to read input.
   void Start();

@@ -55,8 +55,8 @@ absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, u
   const auto queue_per_cpu =
       static_cast<uint16_t>(std::clamp<uint32_t>(cpus, 1, VirtioBlk::kMaxQueues));
   const uint16_t queues = config.queues != 0 ? config.queues : queue_per_cpu;
-  const std::vector<std::string> names = io_threads.names();
-  auto mapped = MapQueues(config.shares, queues, io_threads, names[index % names.size()]);
+  const std::string usual = config.shares.empty() ? io_threads.Usual(index) : "";
+  auto mapped = MapQueues(config.shares, queues, io_threads, usual);
   const BlockBackend filtered = WithFilters(config);
   BackendDescription backend = filtered.Describe();
   if (!mapped.ok()) {

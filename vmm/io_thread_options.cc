@@ -86,4 +86,12 @@ absl::Status CheckIoThread(const std::string& prefix, const IoThreadConfig& conf
   return CheckObject(IoThreadOptions(), {.prefix = prefix}, config);
 }
 
+absl::Status CheckIoThread(const IoThreadConfig& config) {
+  return CheckIoThread(absl::StrFormat("I/O thread '%s': ", config.id), config);
+}
+
+absl::Status CheckPoll(const std::string& io_thread, const PollConfig& poll) {
+  return CheckIoThread(absl::StrFormat("I/O thread '%s': ", io_thread), {.tuning = {.poll = poll}});
+}
+
 }  // namespace ringside

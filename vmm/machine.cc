@@ -88,18 +88,20 @@ absl::Status Machine::SwapDisk(const std::string& disk, const BlockBackend& back
 }
 
 absl::StatusOr<std::string> Machine::AddIoThread(const IoThreadConfig& config) {
-  RINGSIDE_RETURN_IF_ERROR(CheckIoThread(absl::StrFormat("I/O thread '%s': ", config.id), config));
+  RINGSIDE_RETURN_IF_ERROR(internals_->CheckHasOwnIoThreads());
+  RINGSIDE_RETURN_IF_ERROR(CheckIoThread(config));
   return internals_->io_threads_->Add(config);
 }
 
 absl::Status Machine::RemoveIoThread(const std::string& name, absl::Duration patience) {
+  RINGSIDE_RETURN_IF_ERROR(internals_->CheckHasOwnIoThreads());
   return internals_->queues_->RemoveIoThread(name, patience);
 }
 
 absl::Status Machine::SetPoll(const std::string& io_thread, const PollConfig& poll,
                               absl::Duration patience) {
-  RINGSIDE_RETURN_IF_ERROR(
-      CheckIoThread(absl::StrFormat("I/O thread '%s': ", io_thread), {.tuning = {.poll = poll}}));
+  RINGSIDE_RETURN_IF_ERROR(internals_->CheckHasOwnIoThreads());
+  RINGSIDE_RETURN_IF_ERROR(CheckPoll(io_thread, poll));
   return internals_->io_threads_->SetPoll(io_thread, poll, patience);
 }
 

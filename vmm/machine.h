@@ -137,6 +137,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
                                                             const MachineHooks& hooks,
                                                             Signals signals);
   absl::Status Build();
+  absl::Status TakeIoThreads();
   std::optional<SnapshotIdentity> CopiedSnapshot() const;
   // A saved vCPU brings its own: null.
   using CpuidOf = std::function<std::vector<kvm_cpuid_entry2>(uint32_t id)>;
@@ -161,6 +162,9 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // All but those that are passed through.
   absl::StatusOr<std::unique_ptr<GuestDevices>> MakeDevices();
   absl::Status ReplaceDevices(std::unique_ptr<GuestDevices> devices, const DevicesState& state);
+
+  // FailedPrecondition: they are a pool's.
+  absl::Status CheckHasOwnIoThreads() const;
 
   // machine_run.cc
   absl::Status Start();
@@ -193,7 +197,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   std::vector<std::vector<kvm_cpuid_entry2>> cpuids_;  // by vCPU, as they were given
   std::unique_ptr<EventQueue> events_;  // these two outlive the thread on which they tell
   std::unique_ptr<Pauser> pauser_;
-  std::unique_ptr<IoThread> io_thread_;
+  std::shared_ptr<IoThread> io_thread_;        // its own or a pool's: for all but devices
   std::unique_ptr<MemoryWatch> memory_watch_;  // null: the memory comes from no file
 
   std::unique_ptr<Console> console_;
@@ -205,7 +209,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   NmiStatusPort nmi_status_port_;
   std::unique_ptr<InterruptRouter> interrupt_router_;
   std::unique_ptr<MemorySlots> memory_slots_;
-  std::unique_ptr<IoThreads> io_threads_;
+  std::shared_ptr<IoThreads> io_threads_;  // likewise
   std::unique_ptr<DeviceQueues> queues_;
   std::unique_ptr<Disks> disks_;
   std::unique_ptr<Networks> networks_;

@@ -13,6 +13,7 @@
 #include "boot/generation.h"
 #include "kvm/cpu_baseline.h"
 #include "kvm/cpuid.h"
+#include "vmm/io_pool_parts.h"
 #include "vmm/machine.h"
 #include "vmm/options.h"
 #include "vmm/own_devices.h"
@@ -198,7 +199,7 @@ absl::Status Machine::Internals::Build() {
   RINGSIDE_RETURN_IF_ERROR(CheckAffinity(config_));
   RINGSIDE_RETURN_IF_ERROR(AssignedDevices::Check(config_.assigned, config_.disks));
   RINGSIDE_RETURN_IF_ERROR(assigned_.Open(config_.assigned, hooks_.open_assigned));
-  RINGSIDE_ASSIGN_OR_RETURN(io_threads_, IoThreads::Create(config_.io_threads));
+  RINGSIDE_RETURN_IF_ERROR(TakeIoThreads());
   for (const DeviceConfig& device : config_.devices) {
     RINGSIDE_RETURN_IF_ERROR(CheckOwnDevice(device, *io_threads_));
   }
@@ -208,8 +209,9 @@ absl::Status Machine::Internals::Build() {
     RINGSIDE_ASSIGN_OR_RETURN(vsock_, Vsock::Open(*config_.vsock, *io_threads_, log_));
   }
   // What nobody could use is not started.
-  if (!config_.io_threads.empty() || !config_.disks.empty() || !config_.networks.empty() ||
-      config_.vsock.has_value() || !config_.devices.empty() || !hooks_.devices.empty()) {
+  if (config_.io_pool == nullptr &&
+      (!config_.io_threads.empty() || !config_.disks.empty() || !config_.networks.empty() ||
+       config_.vsock.has_value() || !config_.devices.empty() || !hooks_.devices.empty())) {
     RINGSIDE_RETURN_IF_ERROR(io_threads_->Start(EntriesFor(config_.disks)));
   }
   RINGSIDE_RETURN_IF_ERROR(disks_->CheckWaiters(*io_threads_));
@@ -245,6 +247,36 @@ absl::Status Machine::Internals::Build() {
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<kvm_cpuid_entry2> cpuid,
                             LimitCpuid(std::move(supported), config_.cpu_baseline));
   return AddVcpus([&](uint32_t id) { return MakeCpuid(cpuid, id, config_.cpus, tsc_deadline); });
+}
+
+absl::Status Machine::Internals::TakeIoThreads() {
+  const std::shared_ptr<IoPool>& pool = config_.io_pool;
+  if (pool != nullptr && !config_.io_threads.empty()) {
+    return BadInput("iothreads: there are %d, and the machine has those of a pool: give them to it",
+                    config_.io_threads.size());
+  }
+  if (pool != nullptr && !config_.restore_handler.empty()) {
+    return BadInput(
+        "restore-handler: the machine's I/O threads wait for its pages, and those of a pool serve "
+        "others, too: give it threads of its own");
+  }
+  if (pool != nullptr && !Console::MayWait(config_.console)) {
+    io_thread_ = IoPool::Parts::Housekeeping(pool);
+  } else {
+    RINGSIDE_ASSIGN_OR_RETURN(io_thread_, IoThread::Start("io"));
+  }
+  if (pool != nullptr) {
+    io_threads_ = IoPool::Parts::ForDevices(pool);
+    return absl::OkStatus();
+  }
+  RINGSIDE_ASSIGN_OR_RETURN(io_threads_, IoThreads::Create(config_.io_threads));
+  return absl::OkStatus();
+}
+
+absl::Status Machine::Internals::CheckHasOwnIoThreads() const {
+  if (config_.io_pool == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "the machine's I/O threads are a pool's, which other machines have, too: change them there");
 }
 
 // The snapshot whose memory it has as a copy on write. A template that was never written is none.

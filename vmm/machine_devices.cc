@@ -11,7 +11,6 @@
 namespace ringside {
 
 absl::Status Machine::Internals::AddDevices() {
-  RINGSIDE_ASSIGN_OR_RETURN(io_thread_, IoThread::Start("io"));
   RINGSIDE_ASSIGN_OR_RETURN(events_, EventQueue::Create(config_.events, *io_thread_));
   pauser_ = std::make_unique<Pauser>(*io_thread_, *events_);
   ConsoleConfig console = config_.console;
@@ -100,7 +99,7 @@ absl::StatusOr<DevicesState> Machine::Internals::SaveDevices() {
 absl::Status Machine::Internals::RestoreDevices(const DevicesState& state,
                                                 absl::Duration patience) {
   const Deadline deadline = DeadlineIn(patience);
-  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
+  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold(deadline));
   const absl::Cleanup release = [this] { pauser_->Release(); };
   RINGSIDE_RETURN_IF_ERROR(assigned_.CheckSaved());
   const FaultsAllowed faults;

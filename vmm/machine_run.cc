@@ -36,6 +36,7 @@ std::string EventDetail(const MachineEnd& end) {
 Machine::Internals::~Internals() {
   End({EndKind::kStopped, ""});
   Wait();
+  if (pauser_ != nullptr) pauser_->Close();
   // A move whose caller has given it up is a task on an I/O thread until it is over.
   if (queues_ != nullptr) (void)queues_->HoldMoves(DeadlineIn(absl::InfiniteDuration()));
 }
@@ -105,6 +106,9 @@ const MachineEnd& Machine::Internals::Wait() {
 }
 
 void Machine::Internals::FlushConsole() {
+  // Others' callbacks may hold a thread that machines share.
+  const auto has_turned = io_thread_->Begin([] {});
+  const auto is_held = [&] { return console_->IsWriting() || !has_turned->HasBeenNotified(); };
   size_t unwritten = console_->Flush(kConsolePatience);
   if (unwritten > 0 && console_->IsWriting()) {
     log_.Log(Severity::kWarning,
@@ -114,7 +118,7 @@ void Machine::Internals::FlushConsole() {
   }
   do {
     unwritten = console_->Flush(kFlushLimit - kConsolePatience);
-  } while (unwritten > 0 && console_->IsWriting());
+  } while (unwritten > 0 && is_held());
   if (unwritten > 0) {
     log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
   }

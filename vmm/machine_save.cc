@@ -118,7 +118,7 @@ absl::Status Machine::Internals::RecordWorkingSet() const {
 absl::StatusOr<std::shared_ptr<const MachineTemplate>> Machine::Internals::MakeTemplate(
     absl::Duration patience) {
   const Deadline deadline = DeadlineIn(patience);
-  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
+  RINGSIDE_RETURN_IF_ERROR(pauser_->Hold(deadline));
   const absl::Cleanup release = [this] { pauser_->Release(); };
   // No disk is exchanged for one that needs shared memory.
   RINGSIDE_RETURN_IF_ERROR(queues_->HoldMoves(deadline));

@@ -102,10 +102,9 @@ absl::StatusOr<std::unique_ptr<Networks>> Networks::Open(const MachineConfig& co
 absl::Status Networks::Add(const NetConfig& config, const IoThreads& io_threads) {
   const std::string id = NetworkId(config, networks_.size());
   RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<HostNetwork> host, OpenHost(config));
-  const std::vector<std::string> names = io_threads.names();
+  const std::string usual = config.shares.empty() ? io_threads.Usual(networks_.size()) : "";
   RINGSIDE_ASSIGN_OR_RETURN(std::vector<std::string> mapped,
-                            MapQueues(config.shares, host->info().pairs, io_threads,
-                                      names[networks_.size() % names.size()]));
+                            MapQueues(config.shares, host->info().pairs, io_threads, usual));
   MacAddress mac = MacOf(id, host->info().name, FirstLine("/etc/machine-id"));
   if (!config.mac.empty()) {
     RINGSIDE_ASSIGN_OR_RETURN(mac, ParseMac(config.mac));

@@ -29,7 +29,7 @@ absl::Status CheckOwnDevice(const DeviceConfig& config, const IoThreads& io_thre
 absl::StatusOr<std::unique_ptr<VirtioDevice>> MakeOwnDevice(const DeviceConfig& config,
                                                             const DeviceContext& context) {
   std::vector<std::string> names = config.io_threads;
-  if (names.empty()) names = {context.io_threads.names().front()};
+  if (names.empty()) names = {context.io_threads.Usual(0)};
   RINGSIDE_ASSIGN_OR_RETURN(const std::vector<IoThread*> io_threads,
                             context.io_threads.FindOrFirst(names));
   RINGSIDE_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, config.create());

@@ -149,9 +149,14 @@ void Pauser::ResumeLocked() {
   for (Vcpu* vcpu : vcpus_) vcpu->Resume();
 }
 
-absl::Status Pauser::Hold() {
+absl::Status Pauser::Hold(Deadline deadline) {
   const MutexLock lock(mutex_);
-  while (held_) released_.wait(mutex_);
+  while (held_) {
+    if (released_.wait_until(mutex_, deadline) == std::cv_status::timeout && held_) {
+      return absl::DeadlineExceededError(
+          "another call still saves the machine, or exchanges its devices; try again later");
+    }
+  }
   if (state_ != State::kPaused) {
     return absl::FailedPreconditionError(state_ == State::kEnded
                                              ? "the machine is over"
@@ -215,8 +220,14 @@ void Pauser::AnswerAll(const absl::Status& status) {
   for (const Waiting& waiting : std::exchange(waiting_, {})) waiting.answer(status);
 }
 
+void Pauser::Close() {
+  const MutexLock lock(told_mutex_);
+  closed_ = true;
+}
+
 void Pauser::TellLater(Paused paused, const absl::Status& status) {
   const MutexLock lock(told_mutex_);
+  if (closed_) return;
   to_tell_.push_back([paused = std::move(paused), status] { paused(status); });
   tells_.Post(tell_);
 }

@@ -56,9 +56,12 @@ class Pauser {
   bool paused() const;
 
   // Has a paused machine stay so until Release: a Resume that comes meanwhile holds from then on.
-  // FailedPrecondition: it is not paused, or over. Waits for others who hold it.
-  absl::Status Hold();
+  // FailedPrecondition: it is not paused, or over. Waits for others who hold it; DeadlineExceeded:
+  // one still does.
+  absl::Status Hold(Deadline deadline = DeadlineIn(absl::InfiniteDuration()));
   void Release();
+  // After End: nobody is told any more but by what the thread has been posted already.
+  void Close();
   // Whoever holds the machine, which is over, has released it when this returns.
   void AwaitRelease();
   // For the one who holds it: `next`, which is not in use yet, takes a device's place, at rest.
@@ -114,6 +117,7 @@ class Pauser {
 
   Mutex told_mutex_ ABSL_ACQUIRED_AFTER(mutex_);
   std::vector<std::function<void()>> to_tell_ ABSL_GUARDED_BY(told_mutex_);
+  bool closed_ ABSL_GUARDED_BY(told_mutex_) = false;
   TaskTo<Pauser, &Pauser::Tell> tell_{*this};
 };
 

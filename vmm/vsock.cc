@@ -15,7 +15,7 @@ std::string VsockId(const VsockConfig& config) {
 absl::StatusOr<std::unique_ptr<Vsock>> Vsock::Open(const VsockConfig& config,
                                                    const IoThreads& io_threads, Logger log) {
   std::string io_thread = config.io_thread;
-  if (io_thread.empty()) io_thread = io_threads.names().front();
+  if (io_thread.empty()) io_thread = io_threads.Usual(0);
   const std::string name = absl::StrFormat("vsock '%s'", VsockId(config));
   RINGSIDE_RETURN_IF_ERROR(Of(name, io_threads.CheckName(io_thread)));
   absl::StatusOr<std::unique_ptr<VsockHost>> host = VsockHost::Listen(config.path);

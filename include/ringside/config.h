@@ -50,6 +50,8 @@ struct PollConfig {
   // Of kCost: the share of a CPU that polling may take, whether it finds anything or not. 1: all of
   // it.
   double cpu_max = 1.0;
+
+  bool operator==(const PollConfig&) const = default;
 };
 
 // When in a turn of an I/O thread results are shown to the guest, and its interrupt is raised.
@@ -66,6 +68,8 @@ struct IoThreadTuning {
   PollConfig poll = {};
   Signalling signalling = Signalling::kEarly;
   bool trace_waits = false;  // records how long the newest waits were
+
+  bool operator==(const IoThreadTuning&) const = default;
 };
 
 struct IoThreadConfig {
@@ -78,6 +82,8 @@ struct IoThreadConfig {
   IoThreadTuning tuning = {.poll = {.kind = PollKind::kCost}, .signalling = Signalling::kCost};
   Waiter waiter = Waiter::kAuto;
   std::vector<int> cpus = {};  // of the host, where it may run; empty: anywhere
+
+  bool operator==(const IoThreadConfig&) const = default;
 };
 
 // Disks: each names its backend, that is, where its bytes are.
@@ -409,6 +415,7 @@ enum class RestoreMemory {
   kCopied,  // in its own, into which all of the file is read, and verified, first
 };
 
+class IoPool;
 class MachineTemplate;
 
 struct MachineConfig {
@@ -451,6 +458,9 @@ struct MachineConfig {
   std::vector<ThrottleGroupConfig> throttle_groups = {};
   // Of all devices. Empty: one, if there are disks, networks, a vsock or own devices.
   std::vector<IoThreadConfig> io_threads = {};
+  // Instead of those: threads that other machines have, too (ringside/io_pool.h), by their names
+  // there. Null: the machine has its own.
+  std::shared_ptr<IoPool> io_pool = {};
   // By vCPU, the host's CPUs its thread may run on; empty, or not there: any.
   std::vector<std::vector<int>> vcpu_cpus = {};
   // How long KVM polls for a reason to go on before it lets a vCPU sleep; unset: as the kernel is

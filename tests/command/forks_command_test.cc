@@ -150,6 +150,24 @@ TEST_F(ForksCommandTest, AProcessThatIsKilledTakesNoOtherAlong) {
   EXPECT_THAT(forks.output(), HasSubstr("1 failed"));
 }
 
+// Which counts as no good end. Its threads: its own, two of its forks' vCPUs, and the two that they
+// share.
+TEST_F(ForksCommandTest, AProcessThatOthersAskToEndIsNamed) {
+  Save("rw=randread qd=1 runtime=60s wait=irq", "rsdp");
+  TerminalProcess forks(Command({"--forks", "2", "--forks-per-process", "2"}));
+  const std::vector<pid_t> workers = WorkersOf(forks.pid(), 1);
+  ASSERT_EQ(workers.size(), 1U) << forks.output();
+  const std::string tasks = absl::StrFormat("/proc/%d/task", workers[0]);
+  ASSERT_TRUE(testing::SpinUntil([&] {
+    return std::distance(std::filesystem::directory_iterator(tasks), {}) == 5;
+  })) << forks.output();
+  kill(workers[0], SIGTERM);
+  EXPECT_EQ(forks.Wait(), 128 + SIGTERM) << forks.output();
+  EXPECT_THAT(forks.output(), HasSubstr(absl::StrFormat("process %d ended its process %d by signal",
+                                                        getpid(), workers[0])));
+  EXPECT_THAT(forks.output(), HasSubstr("2 failed"));
+}
+
 TEST_F(ForksCommandTest, NoneOutlivesTheCommand) {
   Save("rw=randread qd=1 runtime=60s wait=irq", "rsdp");
   TerminalProcess forks(Command({"--forks", "3", "--forks-per-process", "2"}));

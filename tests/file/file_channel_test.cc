@@ -197,6 +197,52 @@ TEST_F(FileChannelTest, OneRangeIsAllocatedAtATimeAndInParts) {
   EXPECT_EQ(done(0), 3u);
 }
 
+// It need not cover what was written after it was begun.
+TEST_F(FileChannelTest, OneFlushIsUnderWayAndThoseThatCameMeanwhileShareTheNext) {
+  Open();
+  for (int i = 0; i < 5; ++i) Add(BlockOp::kFlush, 0);
+  EXPECT_EQ(SubmitAll(), 1u);
+  RunOn(*io_thread_, [&] {
+    channel_->CompleteFirst(0);
+    ASSERT_EQ(channel_->held(), 1u);
+  });
+  EXPECT_EQ(done(0), 1u);
+  RunOn(*io_thread_, [this] { channel_->CompleteFirst(-EIO); });
+  EXPECT_TRUE(testing::SpinUntil([&] {
+    Turn();
+    return OnThread([&] { return done(-EIO) == 4; });
+  }));
+  EXPECT_EQ(OnThread([&] { return channel_->held(); }), 0u);
+}
+
+TEST_F(FileChannelTest, AFlushThatIsGivenUpTakesNoOtherAlong) {
+  Open();
+  for (int i = 0; i < 3; ++i) Add(BlockOp::kFlush, 0);
+  SubmitAll();
+  RunOn(*io_thread_, [this] {
+    channel_->CompleteFirst(0);
+    channel_->CompleteFirst(-ECANCELED);
+    ASSERT_EQ(channel_->held(), 1u) << "of the one that had waited for that";
+    channel_->CompleteFirst(0);
+  });
+  EXPECT_EQ(done(0), 2u);
+  EXPECT_EQ(done(-ECANCELED), 1u);
+}
+
+TEST_F(FileChannelTest, FlushesThatWaitAreGivenBackWithoutOne) {
+  Open();
+  for (int i = 0; i < 3; ++i) Add(BlockOp::kFlush, 0);
+  SubmitAll();
+  Recall();
+  RunOn(*io_thread_, [this] { channel_->CompleteFirst(0); });
+  EXPECT_TRUE(testing::SpinUntil([&] {
+    Turn();
+    return OnThread([&] { return done(-ECANCELED) == 2; });
+  }));
+  EXPECT_EQ(done(0), 1u);
+  EXPECT_EQ(OnThread([&] { return channel_->held(); }), 0u);
+}
+
 TEST_F(FileChannelTest, WhatIsRecalledEndsAtItsPartAndWhatWaitsIsNotBegun) {
   Open();
   for (int i = 0; i < 8; ++i) Add(BlockOp::kRead, 64 * kKiB);  // four of them wait

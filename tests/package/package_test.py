@@ -72,9 +72,8 @@ class Installed(unittest.TestCase):
         headers = sorted((self.prefix / "include" / "ringside").iterdir())
         self.assertEqual([each.name for each in headers],
                          ["config.h", "device.h", "event.h", "explanation.h", "export.h",
-                          "guest_agent.h", "log.h", "machine.h", "machine_end.h",
-                          "machine_template.h", "snapshot_merge.h", "statistics.h",
-                           "vsock.h"])
+                          "guest_agent.h", "io_pool.h", "log.h", "machine.h", "machine_end.h",
+                          "machine_template.h", "snapshot_merge.h", "statistics.h", "vsock.h"])
 
         def included(header):
             source = self.place / f"{header.stem}.cc"

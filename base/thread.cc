@@ -25,7 +25,7 @@ absl::StatusOr<std::thread> StartThread(const std::string& name, std::function<v
     });
   } catch (const std::system_error& error) {
     thread = ErrnoError(error.code().value(), absl::StrFormat("cannot start thread '%s'", name),
-                        "raise 'ulimit -u' or the pids limit of the control group");
+                        "raise 'ulimit -u', 'ulimit -v' or the pids limit of the control group");
   }
   pthread_sigmask(SIG_SETMASK, &previous, nullptr);
   return thread;

@@ -188,7 +188,12 @@ void Forks::Read(Worker& worker) {
   if (got > 0) {
     worker.received.append(bytes, static_cast<size_t>(got));
     for (size_t end; (end = worker.received.find('\n')) != std::string::npos;) {
-      const auto result = ReadForkLine(std::string_view(worker.received).substr(0, end));
+      auto result = ReadForkLine(std::string_view(worker.received).substr(0, end));
+      // A signal to all of a process group is the command's own, too, of which it says enough.
+      if (result && signal_ != 0 && result->code == 128 + signal_) {
+        result->code = kExitOk;
+        result->error.clear();
+      }
       if (result && result->number >= worker.span.first && result->number <= worker.span.last) {
         results_.Take(*result);
       }

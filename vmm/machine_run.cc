@@ -31,6 +31,16 @@ std::string EventDetail(const MachineEnd& end) {
   return end.detail.empty() ? EndName(end.kind) : absl::StrCat(EndName(end.kind), ": ", end.detail);
 }
 
+// How many bytes are left once its thread, which others may hold that share it, has had the time.
+size_t AwaitConsole(Console& console, IoThread& io_thread) {
+  const auto has_turned = io_thread.Begin([] {});
+  while (true) {
+    const size_t unwritten = console.Flush(kFlushLimit - kConsolePatience);
+    if (unwritten == 0) return 0;
+    if (!console.IsWriting() && has_turned->HasBeenNotified()) return unwritten;
+  }
+}
+
 }  // namespace
 
 Machine::Internals::~Internals() {
@@ -106,9 +116,6 @@ const MachineEnd& Machine::Internals::Wait() {
 }
 
 void Machine::Internals::FlushConsole() {
-  // Others' callbacks may hold a thread that machines share.
-  const auto has_turned = io_thread_->Begin([] {});
-  const auto is_held = [&] { return console_->IsWriting() || !has_turned->HasBeenNotified(); };
   size_t unwritten = console_->Flush(kConsolePatience);
   if (unwritten > 0 && console_->IsWriting()) {
     log_.Log(Severity::kWarning,
@@ -116,9 +123,7 @@ void Machine::Internals::FlushConsole() {
              "does (is the file system frozen, or the storage gone?)",
              console_->OutputName());
   }
-  do {
-    unwritten = console_->Flush(kFlushLimit - kConsolePatience);
-  } while (unwritten > 0 && is_held());
+  if (unwritten > 0) unwritten = AwaitConsole(*console_, *io_thread_);
   if (unwritten > 0) {
     log_.Log(Severity::kWarning, "%d bytes of console output found no reader", unwritten);
   }

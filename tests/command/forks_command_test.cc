@@ -159,7 +159,7 @@ TEST_F(ForksCommandTest, AProcessThatOthersAskToEndIsNamed) {
   ASSERT_EQ(workers.size(), 1U) << forks.output();
   const std::string tasks = absl::StrFormat("/proc/%d/task", workers[0]);
   ASSERT_TRUE(testing::SpinUntil([&] {
-    return std::distance(std::filesystem::directory_iterator(tasks), {}) == 5;
+    return std::distance(std::filesystem::directory_iterator(tasks), {}) >= 5;
   })) << forks.output();
   kill(workers[0], SIGTERM);
   EXPECT_EQ(forks.Wait(), 128 + SIGTERM) << forks.output();

@@ -131,7 +131,7 @@ TEST_P(SharedThreadTest, AThreadOfOneMachineTakesAllThereIs) {
 // long that nobody looks at its ring any more.
 TEST_P(SharedThreadTest, ANeighbourIsWaitedForATurnAtMost) {
 #ifdef RINGSIDE_TSAN
-  constexpr int kRounds = 300;
+  constexpr int kRounds = 100;
 #else
   constexpr int kRounds = 1'000;
 #endif

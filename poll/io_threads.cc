@@ -57,8 +57,8 @@ absl::StatusOr<std::unique_ptr<IoThreads>> IoThreads::Create(
   std::unique_ptr<IoThreads> threads(new IoThreads(serves));
   const MutexLock lock(threads->mutex_);
   if (configs.size() > kMax) {
-    return BadInput("iothreads: there are %d, and a machine, or a pool, has at most %d",
-                    configs.size(), kMax);
+    return BadInput("iothreads: there are %d, and a %s has at most %d", configs.size(),
+                    threads->serves_many() ? "pool" : "machine", kMax);
   }
   const IoThreadConfig usual;
   for (IoThreadConfig config : configs.empty() ? std::span(&usual, 1) : configs) {

@@ -226,7 +226,7 @@ TEST_F(IoPoolTest, IsRefusedAsAMachineIs) {
   EXPECT_THAT(IoPool::Create({.io_threads = {{.id = "a"}, {.id = "a"}}}).status(),
               IsBadInput("two I/O threads are called 'a'", "a name of its own"));
   EXPECT_THAT(IoPool::Create({.io_threads = std::vector<IoThreadConfig>(65)}).status(),
-              IsBadInput("there are 65", "at most 64"));
+              IsBadInput("there are 65", "a pool has at most 64"));
 }
 
 // One whose listener never has enough, at whose end the thread goes on.

@@ -155,6 +155,26 @@ TEST_F(MachineTemplateTest, ManyThreadsForkRunAndEndAtOnce) {
   }
 }
 
+TEST_F(MachineTemplateTest, WaitsForASaveNoLongerThanItMay) {
+  const auto machine = Begin(ConfigOf({Engine::kThreads, "irq", 1}, "100ms"));
+  ASSERT_TRUE(machine->Pause().ok());
+  testing::BoundedEvent begun, go_on;
+  std::jthread save([&] {
+    const auto wait = [&](uint64_t, uint64_t) {
+      if (!begun.HasBeenNotified()) begun.Notify();
+      go_on.WaitOrAbort();
+    };
+    EXPECT_EQ(machine->Save(Place(1), {}, wait), absl::OkStatus());
+  });
+  begun.WaitOrAbort();
+  const absl::Status status = machine->MakeTemplate(absl::Milliseconds(20)).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("another call still saves the machine"));
+  go_on.Notify();
+  save.join();
+  EXPECT_TRUE(machine->MakeTemplate().ok());
+}
+
 TEST_F(MachineTemplateTest, IsRefusedWhereItCannotBe) {
   MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
   const auto machine = Begin(config);

@@ -5,9 +5,9 @@
 
 For each number per process, and in turns of each round for bare machines, forks, and forks that share the I/O
 threads of their process: how long the first, the 100th, ... takes to its guest's first byte while those before
-it are alive; what all take of memory; how long they take to end; their threads and descriptors. Then as many forks are told a number each, and each has
-to know its own; and how long a restored guest takes to write to a thousand pages, with its working set and
-without, in turns. Exit status 1 if one knows another's number, or if all take more than 3 s to end."""
+it are alive; what all take of memory; how long they take to end; their threads and descriptors. Then as many
+forks are told a number each, and each has to know its own; and how long a restored guest takes to write to a
+thousand pages, with its working set and without, in turns. Exit status 1 if one knows another's number, or if all take more than 3 s to end."""
 
 import argparse
 import json

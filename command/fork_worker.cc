@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <list>
 #include <mutex>
-#include <optional>
 #include <poll.h>
 #include <thread>
 #include <unistd.h>
@@ -28,6 +27,7 @@
 #include "ringside/guest_agent.h"
 #include "ringside/io_pool.h"
 #include "ringside/machine.h"
+#include "vmm/io_pool_parts.h"
 
 namespace ringside {
 namespace {
@@ -116,7 +116,7 @@ class ForkWorker {
   ForkOutput said_;                        // by the forks' commands
   std::atomic<bool> lost_output_ = false;  // some of that
   std::mutex results_mutex_;               // a line is one fork's
-  std::optional<EndSignals::Taken> signalled_;
+  bool is_signalled_ = false;
   uint32_t next_ = 0;  // number that is to be made
   std::list<Fork> forks_;
   std::list<Fork> told_;  // that are over, and whose commands' threads may not be
@@ -125,7 +125,7 @@ class ForkWorker {
 int ForkWorker::Run(ForkSpan span) {
   next_ = span.first;
   while (true) {
-    const bool to_make = next_ <= span.last && !signalled_.has_value();
+    const bool to_make = next_ <= span.last && !is_signalled_;
     if (!to_make && forks_.empty()) break;
     Attend(to_make);
   }
@@ -194,11 +194,9 @@ absl::Status ForkWorker::Make(Fork& fork) {
 
 absl::Status ForkWorker::ShareIoThreads(MachineConfig& config) {
   if (pool_ == nullptr) {
-    const bool any_commands = std::ranges::any_of(config.disks, [](const DiskConfig& disk) {
-      return disk.backend.As<NvmePassthroughConfig>() != nullptr;
-    });
-    RINGSIDE_ASSIGN_OR_RETURN(
-        pool_, IoPool::Create({.io_threads = config.io_threads, .nvme_passthrough = any_commands}));
+    const bool takes_commands = EntriesFor(config.disks) == UringEntries::kWithCommands;
+    RINGSIDE_ASSIGN_OR_RETURN(pool_, IoPool::Create({.io_threads = config.io_threads,
+                                                     .nvme_passthrough = takes_commands}));
     pool_threads_ = config.io_threads;
   }
   if (config.io_threads != pool_threads_) return absl::OkStatus();  // such as by "{n}"
@@ -271,7 +269,7 @@ void ForkWorker::Print(Fork& fork, const GuestCommandEnd& end) {
 void ForkWorker::Signalled() {
   const EndSignals::Taken taken = signals_.TakeWithSender();
   if (taken.signal == 0) return;
-  if (!signalled_.has_value()) signalled_ = taken;
+  is_signalled_ = true;
   // The command's own signal it tells itself, and so does the terminal.
   const bool is_others = taken.sender != 0 && taken.sender != getppid();
   for (Fork& fork : forks_) {
@@ -326,7 +324,7 @@ void ForkWorker::AwaitPrinted() {
       fork.command.join();
       return true;
     });
-    if (told_.empty() || signalled_.has_value()) return;
+    if (told_.empty() || is_signalled_) return;
     std::array<pollfd, 2> fds = {pollfd{signals_.fd(), POLLIN, 0}, pollfd{news_.fd(), POLLIN, 0}};
     poll(fds.data(), fds.size(), -1);
     if ((fds[0].revents & POLLIN) != 0) Signalled();

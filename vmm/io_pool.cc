@@ -1,5 +1,6 @@
 #include "ringside/io_pool.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/status.h"
@@ -7,6 +8,13 @@
 #include "vmm/io_thread_options.h"
 
 namespace ringside {
+
+UringEntries EntriesFor(const std::vector<DiskConfig>& disks) {
+  const bool any_commands = std::ranges::any_of(disks, [](const DiskConfig& disk) {
+    return disk.backend.As<NvmePassthroughConfig>() != nullptr;
+  });
+  return any_commands ? UringEntries::kWithCommands : UringEntries::kUsual;
+}
 
 absl::StatusOr<std::shared_ptr<IoPool>> IoPool::Create(const IoPoolConfig& config) {
   for (const IoThreadConfig& thread : config.io_threads) {

@@ -4,12 +4,17 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "poll/io_thread.h"
 #include "poll/io_threads.h"
 #include "ringside/io_pool.h"
 
 namespace ringside {
+
+// What the rings of threads that serve these disks have room for. For all threads, as a queue may
+// move to any. A namespace behind a filter has a ring beside.
+UringEntries EntriesFor(const std::vector<DiskConfig>& disks);
 
 struct IoPool::Parts {
   // Each whoever has it keeps the threads alive. The thread for consoles, events and the like: once

@@ -21,14 +21,6 @@
 namespace ringside {
 namespace {
 
-// For all threads, as a queue may move to any. A namespace behind a filter has a ring beside.
-UringEntries EntriesFor(const std::vector<DiskConfig>& disks) {
-  const bool any_commands = std::ranges::any_of(disks, [](const DiskConfig& disk) {
-    return disk.backend.As<NvmePassthroughConfig>() != nullptr;
-  });
-  return any_commands ? UringEntries::kWithCommands : UringEntries::kUsual;
-}
-
 // What options cannot know (vmm/options.h): the host's limits.
 absl::Status CheckHostVcpus(uint32_t cpus, const Kvm& kvm) {
   const auto most = static_cast<uint32_t>(kvm.max_vcpus());

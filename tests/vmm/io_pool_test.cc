@@ -2,8 +2,6 @@
 // come and go leave the threads to those that stay.
 #include <algorithm>
 #include <atomic>
-#include <filesystem>
-#include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <thread>
@@ -11,6 +9,7 @@
 
 #include "ringside/io_pool.h"
 #include "tests/support/descriptors.h"
+#include "tests/support/own_threads.h"
 #include "tests/support/races.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_file.h"
@@ -27,21 +26,9 @@ using testing::TempFile;
 
 constexpr uint64_t kMiB = 1 << 20;
 
-// Of this process, how many threads there are of that name.
-size_t ThreadsCalled(const std::string& name) {
-  size_t count = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream comm(entry.path() / "comm");
-    std::string found;
-    comm >> found;
-    count += found == name ? 1 : 0;
-  }
-  return count;
-}
-
 // A thread gives itself its name, and is there for a moment after it was joined.
 bool HasThreads(const std::string& name, size_t count) {
-  return SpinUntil([&] { return ThreadsCalled(name) == count; });
+  return SpinUntil([&] { return testing::ThreadsCalled(name).size() == count; });
 }
 
 std::shared_ptr<IoPool> MakePool(std::vector<IoThreadConfig> io_threads) {

@@ -14,6 +14,7 @@
 #include "tests/support/devices/zero_disk.h"
 #include "tests/support/directories.h"
 #include "tests/support/net/host_socket.h"
+#include "tests/support/own_threads.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
 
@@ -31,12 +32,8 @@ constexpr uint64_t kMiB = 1 << 20;
 // Of the one thread of this process with that name, the CPUs.
 std::vector<int> CpusOf(const std::string& name) {
   std::vector<int> cpus;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream comm(entry.path() / "comm");
-    std::string found;
-    comm >> found;
-    if (found != name) continue;
-    cpus = AllowedCpus(std::stoi(entry.path().filename()));
+  for (const auto& thread : testing::ThreadsCalled(name)) {
+    cpus = AllowedCpus(std::stoi(thread.filename()));
   }
   return cpus;
 }
@@ -44,12 +41,9 @@ std::vector<int> CpusOf(const std::string& name) {
 // Of the threads of this process with that name, how often they have gone to sleep.
 uint64_t SwitchesOf(const std::string& name) {
   uint64_t switches = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/task")) {
-    std::ifstream comm(entry.path() / "comm");
-    std::string found;
-    comm >> found;
-    std::ifstream status(entry.path() / "status");
-    for (std::string line; found == name && std::getline(status, line);) {
+  for (const auto& thread : testing::ThreadsCalled(name)) {
+    std::ifstream status(thread / "status");
+    for (std::string line; std::getline(status, line);) {
       constexpr std::string_view kKey = "voluntary_ctxt_switches:";
       if (line.starts_with(kKey)) switches += std::stoull(line.substr(kKey.size()));
     }

@@ -4,6 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "base/sync.h"
 
 namespace ringside {
 namespace {
@@ -64,6 +65,19 @@ absl::Status GuestDevices::Restore(const DevicesState& state) {
     RINGSIDE_RETURN_IF_ERROR(functions_[i].pci->Restore(state.functions[i].pci));
   }
   return pci_host_.Restore(state.pci_host);
+}
+
+void GuestDevices::Rest() {
+  for (const Function& function : functions_) {
+    Event rests;
+    TaskOf notify([&rests] { rests.Notify(); });
+    function.device->Pause(notify);
+    rests.Wait();
+  }
+}
+
+void GuestDevices::Begin() {
+  for (const Function& function : functions_) function.device->Resume();
 }
 
 void GuestDevices::Reset() {

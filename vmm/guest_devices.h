@@ -73,6 +73,10 @@ class GuestDevices {
   absl::Status Check(const DevicesState& state) const;
   absl::Status Restore(const DevicesState& state);
 
+  // Has devices that are new serve nothing, whatever Restore finds in their rings, until each is
+  // resumed: by whoever pauses machines, or all by Begin.
+  void Rest();
+  void Begin();
   // Of devices at rest: resets them all, and waits for that.
   void Reset();
   // Has all devices give up what they do, and waits for none.

@@ -153,7 +153,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status FreezeMemory(Snapshot& snapshot);
   // Where it comes from a file, which may become shorter, or from another process.
   absl::Status WatchMemory();
-  // Into one that is built and has not started: instead of LoadGuest.
+  // Into one that is built and has not started: instead of LoadGuest. Its devices rest until Start.
   absl::Status Load(const SavedMachine& state);
 
   // machine_devices.cc

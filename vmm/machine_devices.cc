@@ -121,6 +121,7 @@ absl::Status Machine::Internals::RestoreDevices(const DevicesState& state,
 
 absl::Status Machine::Internals::ReplaceDevices(std::unique_ptr<GuestDevices> devices,
                                                 const DevicesState& state) {
+  devices->Rest();
   const auto& functions = devices->functions();
   for (size_t i = 0; i < functions.size(); ++i) {
     pauser_->Replace(*devices_->functions()[i].device, *functions[i].device);

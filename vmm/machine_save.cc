@@ -229,6 +229,7 @@ absl::Status Machine::Internals::Load(const SavedMachine& state) {
   }
   RINGSIDE_RETURN_IF_ERROR(RestoreVm(state.vm, config_.restore_clock, *vm_));
   RINGSIDE_RETURN_IF_ERROR(console_->RestorePort(state.devices.serial));
+  devices_->Rest();
   RINGSIDE_RETURN_IF_ERROR(devices_->Restore(state.devices));
   RINGSIDE_RETURN_IF_ERROR(RenewGeneration(*memory_));
   RINGSIDE_RETURN_IF_ERROR(vm_->Pulse(kGenerationPin));

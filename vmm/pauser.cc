@@ -183,10 +183,6 @@ void Pauser::AwaitRelease() {
 }
 
 void Pauser::Replace(const Pausable& former, Pausable& next) {
-  Event rests;
-  TaskOf notify([&rests] { rests.Notify(); });
-  next.Pause(notify);
-  rests.Wait();
   const MutexLock order(order_);
   std::ranges::replace(devices_, &former, &next);
 }

@@ -64,7 +64,7 @@ class Pauser {
   void Close();
   // Whoever holds the machine, which is over, has released it when this returns.
   void AwaitRelease();
-  // For the one who holds it: `next`, which is not in use yet, takes a device's place, at rest.
+  // For the one who holds it: `next`, which is at rest, takes a device's place.
   void Replace(const Pausable& former, Pausable& next);
 
  private:

@@ -71,34 +71,6 @@ INSTANTIATE_TEST_SUITE_P(, RestoreUnderLoadTest,
                                            CheckedLoad{Engine::kThreads, "poll", 2}),
                          [](const auto& info) { return NameOf(info.param); });
 
-// Holds an I/O thread at the end of a turn, when what the turn has answered is shown: the next one
-// begins with what was posted meanwhile.
-class HeldThread {
- public:
-  explicit HeldThread(IoThread& io_thread) : io_thread_(io_thread) {
-    io_thread.RunAndWait([this] { io_thread_.BeforeHandOver(before_publish_); });
-    holds_.Wait();
-  }
-  ~HeldThread() {
-    go_on_.Notify();
-    io_thread_.RunAndWait([] {});  // Hold has returned
-  }
-  HeldThread(const HeldThread&) = delete;
-  HeldThread& operator=(const HeldThread&) = delete;
-
- private:
-  void BeforePublish() { io_thread_.AtPublish(publish_); }
-  void Hold() {
-    holds_.Notify();
-    go_on_.Wait();
-  }
-
-  IoThread& io_thread_;
-  Event holds_, go_on_;
-  HookTo<HeldThread, &HeldThread::BeforePublish> before_publish_{*this};
-  HookTo<HeldThread, &HeldThread::Hold> publish_{*this};
-};
-
 // The guest has nothing else to do, and has kicked before the pause.
 TEST_F(RestoreMachineTest, QueuesWithUnreadEntriesGoOn) {
   MachineConfig config = Config("rw=randread qd=1 runtime=60s wait=irq");
@@ -108,17 +80,7 @@ TEST_F(RestoreMachineTest, QueuesWithUnreadEntriesGoOn) {
   IoThread& io_thread = ThreadOf(*machine, "io0");
   int unread = 0;
   for (int round = 0; round < kRestores; ++round) {
-    uint64_t before;
-    std::atomic<bool> told{false};
-    {
-      const HeldThread held(io_thread);
-      before = Requests(*machine);
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it submits, and waits
-      machine->BeginPause([&](const absl::Status&) { told = true; });
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // and the thread is asked to rest
-    }
-    ASSERT_TRUE(testing::SpinUntil([&] { return told.load(); }));
-    unread += Requests(*machine) == before;
+    unread += PauseWithUnread(*machine, io_thread);
     ASSERT_EQ(machine->internals().RestoreDevices(*machine->internals().SaveDevices()),
               absl::OkStatus());
     machine->Resume();

@@ -1,14 +1,18 @@
 // For tests that hold machines still while their guests are at work.
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <functional>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "file/file_device.h"
 #include "tests/support/devices/zero_disk.h"
+#include "tests/support/poll/held_thread.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
@@ -98,6 +102,22 @@ class PausingMachine : public ::testing::Test {
   static void ExpectProgress(Machine& machine) {
     const uint64_t before = Requests(machine);
     EXPECT_TRUE(SpinUntil([&] { return IsOver(machine) || Requests(machine) > before; }));
+  }
+
+  // Pauses a machine of which `io_thread` has all devices, and whose guest waits for one request.
+  // Whether that is in the ring still, which is likely.
+  [[nodiscard]] static bool PauseWithUnread(Machine& machine, IoThread& io_thread) {
+    std::atomic<bool> told{false};
+    uint64_t before;
+    {
+      const HeldThread held(io_thread);
+      before = Requests(machine);
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));  // it submits, and waits
+      machine.BeginPause([&](const absl::Status&) { told = true; });
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));  // and the thread is asked to rest
+    }
+    EXPECT_TRUE(SpinUntil([&] { return told.load(); }));
+    return Requests(machine) == before;
   }
 
   const TempFile image_{16 * kMiB, "."};

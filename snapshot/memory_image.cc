@@ -141,7 +141,7 @@ absl::StatusOr<MemoryImage> NewMemoryImage(std::span<const MemoryRegion> regions
 
 absl::Status WriteMemoryImage(std::span<const MemoryRegion> pieces, bool is_shared,
                               const UniqueFd& file, const std::string& path,
-                              const MemoryProgress& progress, MemoryImage& image) {
+                              const MemoryStep& step, MemoryImage& image) {
   image.crc = 0;
   const PageMap pages;
   uint64_t base = 0;
@@ -156,7 +156,7 @@ absl::Status WriteMemoryImage(std::span<const MemoryRegion> pieces, bool is_shar
       const std::span<const std::byte> bytes(piece.host + at, size);
       RINGSIDE_RETURN_IF_ERROR(WritePiece(bytes, base + at, file, path, image.crc));
       at += size;
-      progress(base + at, image.size);
+      RINGSIDE_RETURN_IF_ERROR(step(base + at, image.size));
     }
     base += piece.size;
   }

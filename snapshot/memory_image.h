@@ -38,6 +38,9 @@ struct MemoryImage {
 // Is told how many bytes are done, and of how many.
 using MemoryProgress = std::function<void(uint64_t done, uint64_t of)>;
 
+// Likewise, after each MiB; an error ends what it is told of.
+using MemoryStep = std::function<absl::Status(uint64_t done, uint64_t of)>;
+
 // Of these regions, with an identity of its own, and not written yet.
 absl::StatusOr<MemoryImage> NewMemoryImage(std::span<const MemoryRegion> regions);
 // Writes what is in these pieces of memory one behind the other, which nobody changes meanwhile,
@@ -46,7 +49,7 @@ absl::StatusOr<MemoryImage> NewMemoryImage(std::span<const MemoryRegion> regions
 // copy on write.
 absl::Status WriteMemoryImage(std::span<const MemoryRegion> pieces, bool is_shared,
                               const UniqueFd& file, const std::string& path,
-                              const MemoryProgress& progress, MemoryImage& image);
+                              const MemoryStep& step, MemoryImage& image);
 
 // Whether the file is this image, as far as its length and trailer tell.
 absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,

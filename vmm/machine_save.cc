@@ -59,9 +59,14 @@ absl::Status Machine::Internals::SaveMemory(const SnapshotWriter& writer,
                                             const MemoryProgress& progress, SavedMachine& state) {
   const std::span<const MemoryRegion> regions = memory_->regions();
   RINGSIDE_ASSIGN_OR_RETURN(state.memory, NewMemoryImage(regions));
+  // What is lost reads as zeroes, a page at a time.
+  const MemoryStep step = [&](uint64_t done, uint64_t of) {
+    progress(done, of);
+    return MemoryLoss();
+  };
   const auto write = [&](std::span<const MemoryRegion> pieces, MemoryImage& image) {
     return WriteMemoryImage(pieces, memory_->is_shared(), writer.memory(), writer.memory_path(),
-                            progress, image);
+                            step, image);
   };
   if (!state.difference.has_value()) return write(regions, state.memory);
   PageRuns& pages = state.difference->pages;
@@ -148,9 +153,9 @@ absl::Status Machine::Internals::FreezeMemory(Snapshot& snapshot) {
       snapshot.memory,
       CreateMemoryFile("guest-template", config_.memory + kPageSize, MemoryFileUse::kMayBeFrozen));
   RINGSIDE_ASSIGN_OR_RETURN(snapshot.state.memory, NewMemoryImage(regions));
-  RINGSIDE_RETURN_IF_ERROR(WriteMemoryImage(
-      regions, false, snapshot.memory, "guest-template", [](uint64_t, uint64_t) {},
-      snapshot.state.memory));
+  const MemoryStep step = [this](uint64_t, uint64_t) { return MemoryLoss(); };
+  RINGSIDE_RETURN_IF_ERROR(WriteMemoryImage(regions, false, snapshot.memory, "guest-template", step,
+                                            snapshot.state.memory));
   if (fcntl(snapshot.memory.get(), F_ADD_SEALS, F_SEAL_WRITE) == 0) return absl::OkStatus();
   return ErrnoError(errno, "cannot seal the template's memory");
 }

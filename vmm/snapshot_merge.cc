@@ -175,11 +175,20 @@ absl::Status MergeSnapshots(const std::vector<std::string>& directories, const s
   for (const Piece& piece : pieces) parts.push_back(piece.in->Part(piece.from, piece.pages.count));
   SavedMachine state = layers.back().state();
   state.difference.reset();
-  RINGSIDE_RETURN_IF_ERROR(WriteMemoryImage(parts, true, writer->memory(), writer->memory_path(),
-                                            of(progress.merging), state.memory));
-  for (size_t i = 0; i < layers.size(); ++i) {
-    const auto& [directory, snapshot] = layers[i];
-    if (memories[i]->is_lost()) return BadInput("the storage of '%s' fails", snapshot.path);
+  const auto loss = [&] {
+    const auto lost = std::ranges::find_if(memories, &MappedMemory::is_lost);
+    if (lost == memories.end()) return absl::OkStatus();
+    const Layer& layer = layers[static_cast<size_t>(lost - memories.begin())];
+    return BadInput("the storage of '%s' fails", layer.snapshot.path);
+  };
+  const MemoryStep step = [&, told = of(progress.merging)](uint64_t done, uint64_t all) {
+    told(done, all);
+    return loss();
+  };
+  RINGSIDE_RETURN_IF_ERROR(
+      WriteMemoryImage(parts, true, writer->memory(), writer->memory_path(), step, state.memory));
+  RINGSIDE_RETURN_IF_ERROR(loss());
+  for (const auto& [directory, snapshot] : layers) {
     // What has become shorter meanwhile was taken for zeroes.
     RINGSIDE_RETURN_IF_ERROR(
         CheckMemoryImage(FileImage(snapshot.state), snapshot.memory, snapshot.path));

@@ -126,7 +126,8 @@ TEST_F(MemoryHandlerTest, RegionsFollowOneAnotherInTheFile) {
   const UniqueFd file(open(Place(1).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
   MemoryImage image = *NewMemoryImage(saved->regions());
   ASSERT_EQ(WriteMemoryImage(
-                saved->regions(), true, file, Place(1), [](uint64_t, uint64_t) {}, image),
+                saved->regions(), true, file, Place(1),
+                [](uint64_t, uint64_t) { return absl::OkStatus(); }, image),
             absl::OkStatus());
   const TestMemoryHandler server(Socket(), Place(1));
   const auto memory = *GuestMemory::OnDemand(ranges);

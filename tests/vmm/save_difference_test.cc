@@ -275,10 +275,11 @@ class MergePagesTest : public SaveDifference {
     state.difference = std::move(difference);
     const auto writer = *SnapshotWriter::In(Place(number));
     MemoryImage image = FileImage(state);
-    ASSERT_EQ(WriteMemoryImage(
-                  std::span(&region, memory.empty() ? 0 : 1), true, writer->memory(),
-                  writer->memory_path(), [](uint64_t, uint64_t) {}, image),
-              absl::OkStatus());
+    ASSERT_EQ(
+        WriteMemoryImage(
+            std::span(&region, memory.empty() ? 0 : 1), true, writer->memory(),
+            writer->memory_path(), [](uint64_t, uint64_t) { return absl::OkStatus(); }, image),
+        absl::OkStatus());
     state.memory.crc = image.crc;
     ASSERT_EQ(writer->Commit(EncodeMachine(state)), absl::OkStatus());
   }

@@ -147,13 +147,15 @@ TEST_F(SaveMachineTest, OfMemoryThatHasBecomeShorterNothingIsSaved) {
   const auto machine = Begin(config);
   ASSERT_TRUE(machine->Pause().ok());
   fs::resize_file(MemoryPath(Place(1)), kMiB);
+  int steps = 0;
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);  // as a program would that has a thread for them
-  const absl::Status status = machine->Save(Place(2));
+  const absl::Status status = machine->Save(Place(2), {}, [&](uint64_t, uint64_t) { ++steps; });
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(status.message(), HasSubstr("has become shorter"));
+  EXPECT_EQ(steps, 1) << "the first tells";
   EXPECT_FALSE(fs::exists(Place(2)));
 }
 

@@ -188,9 +188,14 @@ void BlkQueue::HoldBackFrom(std::span<DescriptorChain> chains) {
 // Whether it was taken: what does not fit the limits is left.
 template <typename Observer>
 bool BlkQueue::Take(DescriptorChain& chain, Observer& observer, ThrottleGate* gate) {
-  if (!queue().Walk(chain, buffers_)) return true;
   // A head in use is never taken again, so its slot is free.
   Slot& slot = SlotAt(chain.head());
+  ThreeBuffers three;
+  if (queue().WalkThree<kBlkHeaderSize, kBlkStatusSize>(chain, three) &&
+      ParseTransfer(three, disk_.view, slot)) [[likely]] {
+    return TakeTransfer(slot, chain, three, observer, gate);
+  }
+  if (!queue().Walk(chain, buffers_)) return true;
   const BlkParse parse = ParseBlkRequest(buffers_, disk_.view, slot);
   if (gate != nullptr && parse.kind == BlkParse::Kind::kSubmit &&
       !gate->Admit(slot.op, BytesMoved(parse, slot))) {
@@ -210,6 +215,28 @@ bool BlkQueue::Take(DescriptorChain& chain, Observer& observer, ThrottleGate* ga
       Fill(slot, parse);
       Begin(slot, observer);
   }
+  return true;
+}
+
+// Likewise, of most by far.
+template <typename Observer>
+inline bool BlkQueue::TakeTransfer(Slot& slot, DescriptorChain& chain, const ThreeBuffers& buffers,
+                                   Observer& observer, ThrottleGate* gate) {
+  const uint64_t bytes = buffers.data.length;
+  if (gate != nullptr && !gate->Admit(slot.op, bytes)) return false;
+  const bool reads = slot.op == BlockOp::kRead;
+  QueueStats& stats = parts().stats;
+  (reads ? stats.bytes_read : stats.bytes_written).Add(bytes);
+  (reads ? stats.reads : stats.writes).Add();
+  observer.Taken(chain.head(), reads ? RequestKind::kRead : RequestKind::kWrite, bytes);
+  slot.chain = std::move(chain);
+  slot.status_byte = buffers.last;
+  slot.written = kBlkStatusSize + (reads ? buffers.data.length : 0);
+  slot.many_segments = nullptr;
+  slot.few_segments[0] = buffers.data;
+  slot.segments = std::span(slot.few_segments).first(1);
+  slot.durable = !reads && !disk_.write_back.load(std::memory_order_relaxed);
+  Begin(slot, observer);
   return true;
 }
 
@@ -278,8 +305,9 @@ bool BlkQueue::IsKept(const BlockRequest& request) const {
 // stopped. It is not in flight, so the queue may come to rest, or leave, with it.
 void BlkQueue::Keep(Slot& slot) {
   recalled_.Push(slot);
-  parts().stats.kept.Add();
+  // Whoever finds it counted finds it reported.
   if (disk_.reports != nullptr) disk_.reports->RequestKept(slot.op, -slot.result);
+  parts().stats.kept.Add();
   TellIfIdle();
 }
 

@@ -72,6 +72,9 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
   void TakeAll(Observer observer, ThrottleGate* gate);
   template <typename Observer>
   bool Take(DescriptorChain& chain, Observer& observer, ThrottleGate* gate);
+  template <typename Observer>
+  bool TakeTransfer(Slot& slot, DescriptorChain& chain, const ThreeBuffers& buffers,
+                    Observer& observer, ThrottleGate* gate);
   void Fill(Slot& slot, const BlkParse& parse);
   template <typename Observer>
   void Begin(Slot& slot, Observer& observer);

@@ -24,7 +24,7 @@ struct Header {
   uint32_t reserved;
   uint64_t sector;
 };
-static_assert(sizeof(Header) == 16);
+static_assert(sizeof(Header) == kBlkHeaderSize);
 
 struct Range {
   uint64_t sector;
@@ -76,14 +76,6 @@ std::byte* TakeStatusByte(std::span<Segment>& segments) {
   return status;
 }
 
-// Whether sectors [sector, sector + bytes / 512) can be transferred.
-bool Fits(const BlockInfo& info, uint64_t sector, uint64_t bytes) {
-  const uint64_t within_block = info.logical_block - 1;
-  const uint64_t size = info.size;
-  return sector <= size / kSectorSize && bytes <= size - sector * kSectorSize &&
-         ((sector * kSectorSize | bytes) & within_block) == 0;
-}
-
 void CopyId(const BlkView& disk, std::span<const Segment> data) {
   const size_t size = std::min<uint64_t>(disk.id.size(), TotalLength(data));
   CopyToSegments(data, {}, std::as_bytes(std::span(disk.id)).first(size));
@@ -111,7 +103,7 @@ inline void Transfer(const Parsing& it, BlockOp op, uint64_t sector, std::span<S
   const uint64_t bytes = data.size() == 1 ? data.front().length : TotalLength(data);
   if (op == BlockOp::kRead) it.parse.written += static_cast<uint32_t>(bytes);
   const BlockInfo& info = it.disk.info;
-  if ((op == BlockOp::kWrite && info.read_only) || !Fits(info, sector, bytes)) {
+  if ((op == BlockOp::kWrite && info.read_only) || !FitsDisk(info, sector, bytes)) {
     return Answer(it, BlkStatus::kIoError);
   }
   if (bytes == 0) return Answer(it, BlkStatus::kOk);
@@ -142,7 +134,7 @@ void Ranges(const Parsing& it, BlockOp op, std::span<Segment> data) {
   if ((range.flags & ~known) != 0) return Answer(it, BlkStatus::kUnsupported);
   const uint64_t bytes = uint64_t{range.sectors} * kSectorSize;
   if (it.disk.info.read_only || range.sectors > kMaxDiscardSectors ||
-      !Fits(it.disk.info, range.sector, bytes)) {
+      !FitsDisk(it.disk.info, range.sector, bytes)) {
     return Answer(it, BlkStatus::kIoError);
   }
   if (bytes == 0) return Answer(it, BlkStatus::kOk);

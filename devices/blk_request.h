@@ -22,6 +22,14 @@ inline constexpr uint32_t kMaxDiscardRanges = 1;
 
 enum class BlkStatus : uint8_t { kOk = 0, kIoError = 1, kUnsupported = 2 };
 
+// Whether `bytes` from this sector on can be transferred.
+inline bool FitsDisk(const BlockInfo& info, uint64_t sector, uint64_t bytes) {
+  const uint64_t within_block = info.logical_block - 1;
+  const uint64_t size = info.size;
+  return sector <= size / kSectorSize && bytes <= size - sector * kSectorSize &&
+         ((sector * kSectorSize | bytes) & within_block) == 0;
+}
+
 // The disk as the driver negotiated it.
 struct BlkView {
   BlockInfo info;
@@ -44,7 +52,26 @@ struct BlkParse {
   uint64_t bytes = 0;                // the length of `data`
 };
 
+// The same of a read or write in three buffers, its header and status byte alone, and its data in
+// one. Fills `request` but for its segments, which are that one. False: it is none, or is to be
+// answered otherwise, and `request` is as it was; ParseBlkRequest tells, of its chain as it is
+// then.
+inline constexpr uint32_t kBlkHeaderSize = 16, kBlkStatusSize = 1;
+bool ParseTransfer(const ThreeBuffers& buffers, const BlkView& disk, BlockRequest& request);
+
 // Fills `request` but for its segments. `buffers` is used up: `data` is what is left of it.
 BlkParse ParseBlkRequest(ChainBuffers& buffers, const BlkView& disk, BlockRequest& request);
+
+inline bool ParseTransfer(const ThreeBuffers& buffers, const BlkView& disk, BlockRequest& request) {
+  constexpr uint32_t kIn = 0, kOut = 1;  // section 5.2.6
+  const uint64_t type = ReadOnce<uint32_t>(buffers.first);
+  const uint64_t sector = ReadOnce<uint64_t>(buffers.first + 8);
+  if (type != (buffers.data_is_writable ? kIn : kOut)) return false;
+  if (!buffers.data_is_writable && disk.info.read_only) return false;
+  if (!FitsDisk(disk.info, sector, buffers.data.length)) return false;
+  request.op = buffers.data_is_writable ? BlockOp::kRead : BlockOp::kWrite;
+  request.offset = sector * kSectorSize;
+  return true;
+}
 
 }  // namespace ringside

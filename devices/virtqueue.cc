@@ -7,16 +7,11 @@
 namespace ringside {
 namespace {
 
-// Section 2.7.5.
-constexpr uint16_t kDescNext = 1;
-constexpr uint16_t kDescWrite = 2;
-constexpr uint16_t kDescIndirect = 4;
 // Sections 2.7.6 and 2.7.8: both rings are flags, index, entries, event.
 constexpr uint16_t kAvailNoInterrupt = 1;
 constexpr uint16_t kUsedNoNotify = 1;
 constexpr size_t kIndexOffset = 2;
 constexpr size_t kRingOffset = 4;
-constexpr uint64_t kDescriptorSize = 16;
 constexpr uint64_t kAvailEntrySize = 2;
 constexpr uint64_t kUsedEntrySize = 8;
 constexpr uint64_t kMaxChainBytes = uint64_t{1} << 32;  // section 2.7.5.2
@@ -36,19 +31,6 @@ std::byte* Area(const GuestMemory& memory, uint64_t address, uint64_t size, uint
 }
 
 }  // namespace
-
-// One of a table in guest memory, read once.
-struct Virtqueue::Descriptor {
-  Descriptor(const std::byte* table, uint32_t index)
-      : address(ReadOnce<uint64_t>(table + kDescriptorSize * index)),
-        rest(ReadOnce<uint64_t>(table + kDescriptorSize * index + 8)) {}
-  uint32_t length() const { return static_cast<uint32_t>(rest); }
-  uint16_t flags() const { return static_cast<uint16_t>(rest >> 32); }
-  uint16_t next() const { return static_cast<uint16_t>(rest >> 48); }
-
-  uint64_t address;
-  uint64_t rest;
-};
 
 Virtqueue::Areas Virtqueue::AreasOf(const GuestMemory& memory, const Layout& layout) {
   return {
@@ -123,6 +105,12 @@ size_t Virtqueue::Take(std::span<DescriptorChain> chains) {
     DisableNotify();
   }
   return count;
+}
+
+[[gnu::noinline]] bool Virtqueue::FindRegion(uint64_t address, uint64_t length) {
+  const MemoryRegion* const region = memory_.Region(address, length);
+  if (region != nullptr) region_ = region;
+  return region != nullptr;
 }
 
 // The region a buffer lies in, or null.

@@ -26,6 +26,7 @@
 #include <utility>
 
 #include "base/segment.h"
+#include "devices/descriptor.h"
 #include "devices/guest_memory.h"
 
 namespace ringside {
@@ -67,6 +68,15 @@ class ChainBuffers {
   std::array<Segment, kMax> segments_;
   Segment* writable_ = segments_.data();
   Segment* end_ = segments_.data();
+};
+
+// The buffers of a chain that has three: one to read, of a length that is known beforehand, one
+// with data, and one to write, of a known length, too.
+struct ThreeBuffers {
+  const std::byte* first;
+  Segment data;
+  bool data_is_writable;
+  std::byte* last;
 };
 
 class Virtqueue {
@@ -114,6 +124,11 @@ class Virtqueue {
   size_t Take(std::span<DescriptorChain> chains);
   // Finds the buffers of a chain that was taken. False: the ring is broken now.
   bool Walk(const DescriptorChain& chain, ChainBuffers& buffers);
+  // The same of a chain that has three, as a disk's transfers do, on one straight path. False: it
+  // is another one, or something about it is out of the ordinary, which Walk looks into; the queue
+  // has not changed.
+  template <uint32_t kFirstLength, uint32_t kLastLength>
+  bool WalkThree(const DescriptorChain& chain, ThreeBuffers& buffers);
   // Puts back the chain that was taken last, to be taken again: a device that has taken chains to
   // have them ready lets go of them so, the newest first.
   void PutBack(DescriptorChain chain);
@@ -138,10 +153,11 @@ class Virtqueue {
   void DisableNotify();
 
  private:
-  struct Descriptor;
   Virtqueue(const GuestMemory& memory, const Layout& layout, const Areas& areas);
   static constexpr MemoryRegion kNoRegion = {};
 
+  // Whether there is one that holds all of it, which is region_ then.
+  bool FindRegion(uint64_t address, uint64_t length);
   const MemoryRegion* RegionOf(const Descriptor& buffer);
   const std::byte* IndirectTable(const Descriptor& descriptor);
   void SetAvailEvent(uint16_t index);
@@ -169,5 +185,48 @@ class Virtqueue {
   std::bitset<kMaxSize> taken_;              // by head
   const MemoryRegion* region_ = &kNoRegion;  // of the last buffer
 };
+
+template <uint32_t kFirstLength, uint32_t kLastLength>
+inline bool Virtqueue::WalkThree(const DescriptorChain& chain, ThreeBuffers& buffers) {
+  // Guests have one region below 3 GiB and one above, and buffers that follow each other most often
+  // come from the same. A copy, so that it stays in registers.
+  MemoryRegion region = *region_;
+  const auto find = [this, &region](uint64_t address, uint64_t length) -> std::byte* {
+    const uint64_t offset = address - region.guest_address;  // wraps to huge if below
+    if (offset >= region.size || length > region.size - offset) [[unlikely]] {
+      if (!FindRegion(address, length)) return nullptr;
+      region = *region_;
+      return region.At(address);
+    }
+    return region.host + offset;
+  };
+  if (memory_.write_log() != nullptr) [[unlikely]]
+    return false;
+  Descriptor first(descriptors_, chain.head());
+  const std::byte* table = descriptors_;
+  uint32_t count = size_;
+  if (first.Is(3 * kDescriptorSize, kDescIndirect)) {
+    table = indirect_ ? find(first.address, 3 * kDescriptorSize) : nullptr;
+    if (table == nullptr) return false;
+    count = 3;
+    first = Descriptor(table, 0);
+  }
+  if (!first.Is(kFirstLength, kDescNext) || first.next() >= count) return false;
+  const Descriptor data(table, first.next());
+  // An empty one, or one of gigabytes, is not ordinary.
+  if ((data.flags() & ~kDescWrite) != kDescNext || data.next() >= count ||
+      static_cast<int32_t>(data.length()) <= 0) {
+    return false;
+  }
+  const Descriptor last(table, data.next());
+  if (!last.Is(kLastLength, kDescWrite)) return false;
+  buffers.first = find(first.address, kFirstLength);
+  buffers.last = find(last.address, kLastLength);
+  buffers.data.host = find(data.address, data.length());
+  buffers.data.length = data.length();
+  buffers.data.region = region.index;
+  buffers.data_is_writable = (data.flags() & kDescWrite) != 0;
+  return buffers.first != nullptr && buffers.last != nullptr && buffers.data.host != nullptr;
+}
 
 }  // namespace ringside

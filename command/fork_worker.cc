@@ -32,7 +32,7 @@
 namespace ringside {
 namespace {
 
-constexpr int64_t kAgentPatienceNs = 30'000'000'000;
+constexpr int64_t kAgentPatienceNs = 120'000'000'000;
 constexpr int64_t kFirstAgentStepNs = 2'000'000, kLastAgentStepNs = 100'000'000;
 
 // What the library says of one of them.

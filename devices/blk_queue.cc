@@ -127,6 +127,7 @@ uint64_t BlkQueue::BytesTaken() const {
 template <typename Observer>
 void BlkQueue::TakeAll(Observer observer, ThrottleGate* gate) {
   std::array<DescriptorChain, kBatch> batch;
+  std::array<ThreeBuffers, kBatch> three;
   size_t count = 0;
   const bool has_share = io_thread().serves_many();
   const uint64_t bytes_before = has_share ? BytesTaken() : 0;
@@ -138,10 +139,13 @@ void BlkQueue::TakeAll(Observer observer, ThrottleGate* gate) {
     // After a full batch there may be more of what that look at the available index showed.
     if (count < kBatch) observer.Seen();
     count = queue().Take(std::span(batch).first(std::min(budget, kBatch)));
+    // A disk with limits may have to put most of them back.
+    const size_t ahead = gate == nullptr ? count : 0;
+    for (size_t i = 0; i < ahead; ++i) WalkAhead(batch[i], three[i]);
     size_t taken = 0;
-    while (taken < count && queue().error() == nullptr && !share_is_used() &&
-           Take(batch[taken], observer, gate)) {
-      ++taken;
+    for (; taken < count && queue().error() == nullptr && !share_is_used(); ++taken) {
+      if (taken >= ahead) WalkAhead(batch[taken], three[taken]);
+      if (!Take(batch[taken], three[taken], observer, gate)) break;
     }
     if (taken > 0) signal().Took(taken);
     if (queue().error() != nullptr) break;
@@ -185,14 +189,24 @@ void BlkQueue::HoldBackFrom(std::span<DescriptorChain> chains) {
   io_thread().Arm(throttling_->timer, throttling_->gate.ask_again_ns());
 }
 
-// Whether it was taken: what does not fit the limits is left.
+// For a whole batch before the first request of it is parsed: its header, and the place of its
+// status, which the guest has used last on another processor, are on their way to this one then.
+inline void BlkQueue::WalkAhead(const DescriptorChain& chain, ThreeBuffers& buffers) {
+  if (!queue().WalkThree<kBlkHeaderSize, kBlkStatusSize>(chain, buffers)) [[unlikely]] {
+    buffers.first = nullptr;
+    return;
+  }
+  __builtin_prefetch(buffers.first, 1);
+  __builtin_prefetch(buffers.last, 1);
+}
+
+// Whether it was taken: what does not fit the limits is left. `three`: what WalkAhead has found.
 template <typename Observer>
-bool BlkQueue::Take(DescriptorChain& chain, Observer& observer, ThrottleGate* gate) {
+bool BlkQueue::Take(DescriptorChain& chain, const ThreeBuffers& three, Observer& observer,
+                    ThrottleGate* gate) {
   // A head in use is never taken again, so its slot is free.
   Slot& slot = SlotAt(chain.head());
-  ThreeBuffers three;
-  if (queue().WalkThree<kBlkHeaderSize, kBlkStatusSize>(chain, three) &&
-      ParseTransfer(three, disk_.view, slot)) [[likely]] {
+  if (three.first != nullptr && ParseTransfer(three, disk_.view, slot)) [[likely]] {
     return TakeTransfer(slot, chain, three, observer, gate);
   }
   if (!queue().Walk(chain, buffers_)) return true;
@@ -218,7 +232,7 @@ bool BlkQueue::Take(DescriptorChain& chain, Observer& observer, ThrottleGate* ga
   return true;
 }
 
-// Likewise, of most by far.
+// The same for a transfer, which most requests are.
 template <typename Observer>
 inline bool BlkQueue::TakeTransfer(Slot& slot, DescriptorChain& chain, const ThreeBuffers& buffers,
                                    Observer& observer, ThrottleGate* gate) {
@@ -305,9 +319,8 @@ bool BlkQueue::IsKept(const BlockRequest& request) const {
 // stopped. It is not in flight, so the queue may come to rest, or leave, with it.
 void BlkQueue::Keep(Slot& slot) {
   recalled_.Push(slot);
-  // Whoever finds it counted finds it reported.
-  if (disk_.reports != nullptr) disk_.reports->RequestKept(slot.op, -slot.result);
   parts().stats.kept.Add();
+  if (disk_.reports != nullptr) disk_.reports->RequestKept(slot.op, -slot.result);
   TellIfIdle();
 }
 

@@ -68,10 +68,12 @@ class BlkQueue final : public QueueWorker, private RequestOwner {
   void BeginThrottling();
   ThrottleGate& BeginToAsk(uint32_t version);
   uint64_t BytesTaken() const;
+  void WalkAhead(const DescriptorChain& chain, ThreeBuffers& buffers);
   template <typename Observer>
   void TakeAll(Observer observer, ThrottleGate* gate);
   template <typename Observer>
-  bool Take(DescriptorChain& chain, Observer& observer, ThrottleGate* gate);
+  bool Take(DescriptorChain& chain, const ThreeBuffers& three, Observer& observer,
+            ThrottleGate* gate);
   template <typename Observer>
   bool TakeTransfer(Slot& slot, DescriptorChain& chain, const ThreeBuffers& buffers,
                     Observer& observer, ThrottleGate* gate);

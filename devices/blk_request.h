@@ -52,24 +52,22 @@ struct BlkParse {
   uint64_t bytes = 0;                // the length of `data`
 };
 
-// The same of a read or write in three buffers, its header and status byte alone, and its data in
-// one. Fills `request` but for its segments, which are that one. False: it is none, or is to be
-// answered otherwise, and `request` is as it was; ParseBlkRequest tells, of its chain as it is
-// then.
-inline constexpr uint32_t kBlkHeaderSize = 16, kBlkStatusSize = 1;
-bool ParseTransfer(const ThreeBuffers& buffers, const BlkView& disk, BlockRequest& request);
-
 // Fills `request` but for its segments. `buffers` is used up: `data` is what is left of it.
 BlkParse ParseBlkRequest(ChainBuffers& buffers, const BlkView& disk, BlockRequest& request);
 
+inline constexpr uint32_t kBlkHeaderSize = 16, kBlkStatusSize = 1;
+
+// The same of a read or write in three buffers: the header, the data and the status byte. Its only
+// segment is the data. False: it is none, or is to be answered otherwise, which ParseBlkRequest
+// sees to, and `request` is as it was.
 inline bool ParseTransfer(const ThreeBuffers& buffers, const BlkView& disk, BlockRequest& request) {
   constexpr uint32_t kIn = 0, kOut = 1;  // section 5.2.6
-  const uint64_t type = ReadOnce<uint32_t>(buffers.first);
-  const uint64_t sector = ReadOnce<uint64_t>(buffers.first + 8);
-  if (type != (buffers.data_is_writable ? kIn : kOut)) return false;
-  if (!buffers.data_is_writable && disk.info.read_only) return false;
+  const bool reads = buffers.data_is_writable;
+  const auto type = ReadOnce<uint32_t>(buffers.first);
+  const auto sector = ReadOnce<uint64_t>(buffers.first + 8);
+  if (type != (reads ? kIn : kOut) || (!reads && disk.info.read_only)) return false;
   if (!FitsDisk(disk.info, sector, buffers.data.length)) return false;
-  request.op = buffers.data_is_writable ? BlockOp::kRead : BlockOp::kWrite;
+  request.op = reads ? BlockOp::kRead : BlockOp::kWrite;
   request.offset = sector * kSectorSize;
   return true;
 }

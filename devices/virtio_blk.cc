@@ -153,6 +153,12 @@ absl::Status VirtioBlk::Exchange(BlockDevice& next) {
     const MutexLock lock(mutex_);
     for (const auto& share : shares_) io_threads.push_back(&share->io_thread());
   }
+  // Where the driver has not come yet, or the machine has not started, there are none.
+  for (uint16_t i = 0; i < queue_count(); ++i) {
+    if (std::ranges::find(io_threads, &io_thread(i)) == io_threads.end()) {
+      io_threads.push_back(&io_thread(i));
+    }
+  }
   std::vector<std::unique_ptr<Share>> shares;
   for (IoThread* const io_thread : io_threads) {
     Share& share = *shares.emplace_back(std::make_unique<Share>(next, *io_thread));

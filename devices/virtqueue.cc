@@ -52,7 +52,8 @@ Virtqueue::Virtqueue(const GuestMemory& memory, const Layout& layout, const Area
       next_used_(layout.next),
       published_(layout.next),
       signalled_(layout.next),
-      event_moved_at_(layout.next) {
+      event_moved_at_(layout.next),
+      region_(&memory.regions().front()) {
   if (size_ == 0 || size_ > kMaxSize || !std::has_single_bit(size_)) {
     Break("the queue size is not a power of two up to 1024");
   } else if (descriptors_ == nullptr || available_ == nullptr || used_ == nullptr) {

@@ -18,6 +18,7 @@
 // Spec: VIRTIO 1.2, section 2.7.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cstddef>
@@ -73,7 +74,7 @@ class ChainBuffers {
 // The buffers of a chain that has three: one to read, of a length that is known beforehand, one
 // with data, and one to write, of a known length, too.
 struct ThreeBuffers {
-  const std::byte* first;
+  const std::byte* first;  // null, where its user says so: there are no such three
   Segment data;
   bool data_is_writable;
   std::byte* last;
@@ -126,7 +127,7 @@ class Virtqueue {
   bool Walk(const DescriptorChain& chain, ChainBuffers& buffers);
   // The same of a chain that has three, as a disk's transfers do, on one straight path. False: it
   // is another one, or something about it is out of the ordinary, which Walk looks into; the queue
-  // has not changed.
+  // is as usable as before.
   template <uint32_t kFirstLength, uint32_t kLastLength>
   bool WalkThree(const DescriptorChain& chain, ThreeBuffers& buffers);
   // Puts back the chain that was taken last, to be taken again: a device that has taken chains to
@@ -154,7 +155,6 @@ class Virtqueue {
 
  private:
   Virtqueue(const GuestMemory& memory, const Layout& layout, const Areas& areas);
-  static constexpr MemoryRegion kNoRegion = {};
 
   // Whether there is one that holds all of it, which is region_ then.
   bool FindRegion(uint64_t address, uint64_t length);
@@ -182,23 +182,30 @@ class Virtqueue {
   uint16_t event_moved_at_;  // next_available_ when avail_event was last moved far away
   bool notify_on_ = true;
   uint32_t in_flight_ = 0;
-  std::bitset<kMaxSize> taken_;              // by head
-  const MemoryRegion* region_ = &kNoRegion;  // of the last buffer
+  std::bitset<kMaxSize> taken_;  // by head
+  const MemoryRegion* region_;   // that something was found in last
 };
 
 template <uint32_t kFirstLength, uint32_t kLastLength>
-inline bool Virtqueue::WalkThree(const DescriptorChain& chain, ThreeBuffers& buffers) {
+[[gnu::always_inline]] inline bool Virtqueue::WalkThree(const DescriptorChain& chain,
+                                                        ThreeBuffers& buffers) {
+  static_assert(std::max(kFirstLength, kLastLength) <= 4096);
   // Guests have one region below 3 GiB and one above, and buffers that follow each other most often
-  // come from the same. A copy, so that it stays in registers.
-  MemoryRegion region = *region_;
-  const auto find = [this, &region](uint64_t address, uint64_t length) -> std::byte* {
-    const uint64_t offset = address - region.guest_address;  // wraps to huge if below
-    if (offset >= region.size || length > region.size - offset) [[unlikely]] {
-      if (!FindRegion(address, length)) return nullptr;
-      region = *region_;
-      return region.At(address);
-    }
-    return region.host + offset;
+  // come from the same. Three copies, so that they stay in registers.
+  uint64_t start = region_->guest_address;
+  uint64_t size = region_->size;
+  std::byte* host = region_->host;
+  const auto find_far = [&](uint64_t address, uint64_t length) -> std::byte* {
+    if (!FindRegion(address, length)) return nullptr;
+    start = region_->guest_address;
+    size = region_->size;
+    host = region_->host;
+    return region_->At(address);
+  };
+  // `length` is `size` at most. A region has a page at least.
+  const auto find = [&](uint64_t address, uint64_t length) {
+    const uint64_t offset = address - start;  // wraps to huge if below
+    return offset <= size - length ? host + offset : find_far(address, length);
   };
   if (memory_.write_log() != nullptr) [[unlikely]]
     return false;
@@ -222,9 +229,10 @@ inline bool Virtqueue::WalkThree(const DescriptorChain& chain, ThreeBuffers& buf
   if (!last.Is(kLastLength, kDescWrite)) return false;
   buffers.first = find(first.address, kFirstLength);
   buffers.last = find(last.address, kLastLength);
-  buffers.data.host = find(data.address, data.length());
+  buffers.data.host = data.length() <= size ? find(data.address, data.length())
+                                            : find_far(data.address, data.length());
   buffers.data.length = data.length();
-  buffers.data.region = region.index;
+  buffers.data.region = region_->index;
   buffers.data_is_writable = (data.flags() & kDescWrite) != 0;
   return buffers.first != nullptr && buffers.last != nullptr && buffers.data.host != nullptr;
 }

@@ -38,7 +38,7 @@ struct MemoryImage {
 // Is told how many bytes are done, and of how many.
 using MemoryProgress = std::function<void(uint64_t done, uint64_t of)>;
 
-// Likewise, after each MiB; an error ends what it is told of.
+// Likewise, behind each piece, of at most a MiB; an error ends what it is told of.
 using MemoryStep = std::function<absl::Status(uint64_t done, uint64_t of)>;
 
 // Of these regions, with an identity of its own, and not written yet.

@@ -73,8 +73,8 @@ class GuestDevices {
   absl::Status Check(const DevicesState& state) const;
   absl::Status Restore(const DevicesState& state);
 
-  // Has devices that are new serve nothing, whatever Restore finds in their rings, until each is
-  // resumed: by whoever pauses machines, or all by Begin.
+  // Has devices that are new serve nothing, whatever is in the rings that Restore gives them. The
+  // end of that: Begin, or Pausable::Resume of each.
   void Rest();
   void Begin();
   // Of devices at rest: resets them all, and waits for that.

@@ -54,12 +54,14 @@ Machine::Internals::~Internals() {
 absl::Status Machine::Internals::Start() {
   {
     const MutexLock lock(mutex_);
-    if (!end_.has_value()) power_button_->Begin();
+    if (!end_.has_value()) {
+      power_button_->Begin();
+      if (config_.kernel.empty()) devices_->Begin();  // it goes on from where it was saved
+    }
   }
   events_->Put(EventKind::kStarted);  // whose sink may press the button
   console_->Start();
   if (agent_watch_ != nullptr) agent_watch_->Begin();
-  if (config_.kernel.empty()) devices_->Begin();  // it goes on from where it was saved
   for (const auto& vcpu : vcpus_) {
     if (absl::Status status = vcpu->Start(); !status.ok()) {
       End({EndKind::kFailure, std::string(Message(status))});

@@ -11,9 +11,9 @@
 namespace ringside::testing {
 namespace {
 
-constexpr uint16_t kSize = 8;
+constexpr uint16_t kSize = 16, kUsed = 8;  // descriptors: of the ring, and that chains are made of
 constexpr uint64_t kTable = 0x8000, kRequest = 0x10000;
-constexpr std::array<uint64_t, 2> kStarts = {0, 4 * kGiB};  // of regions of a MiB
+constexpr std::array<uint64_t, 2> kStarts = {0, 4 * kGiB};  // of regions
 
 class BlkTransferTest : public ::testing::Test {
  protected:
@@ -24,9 +24,9 @@ class BlkTransferTest : public ::testing::Test {
     const uint64_t at = kStarts[random() % 2] + kRequest;
     const uint64_t data = kStarts[random() % 2] + 2 * kRequest;
     BlkHeader header = {.type = reads ? kBlkIn : kBlkOut, .sector = random() % 64};
-    const auto first = static_cast<uint16_t>(indirect_ ? 0 : random() % kSize);
-    const auto second = static_cast<uint16_t>((first + 1) % kSize);
-    const auto third = static_cast<uint16_t>((first + 2) % kSize);
+    const auto first = static_cast<uint16_t>(indirect_ ? 0 : random() % kUsed);
+    const auto second = static_cast<uint16_t>((first + 1) % kUsed);
+    const auto third = static_cast<uint16_t>((first + 2) % kUsed);
     std::array<RawDescriptor, 4> all = {{
         {.address = at, .length = sizeof header, .flags = kNext, .next = second},
         {.address = data,
@@ -34,15 +34,22 @@ class BlkTransferTest : public ::testing::Test {
          .flags = static_cast<uint16_t>(kNext | (reads ? kWrite : 0)),
          .next = third},
         {.address = at + sizeof header, .length = 1, .flags = kWrite},
-        {.address = kTable, .length = 48, .flags = kIndirect},
+        {.address = kStarts[random() % 2] + kTable, .length = 48, .flags = kIndirect},
     }};
+    const RawDescriptor data_decoy = all[1], status_decoy = all[2];
     for (; changes > 0; --changes) Change(random, all, header);
     ring_.Zero();
-    for (const uint64_t start : kStarts) {
-      std::memcpy(memory_->At(start + kRequest, sizeof header), &header, sizeof header);
+    // Beyond the ring's end, and the table's, is what would do, if it were not beyond.
+    for (uint16_t i = 0; i < 2 * kSize; ++i) {
+      const RawDescriptor& decoy = i % 2 == 0 ? data_decoy : status_decoy;
+      for (const uint64_t start : kStarts) Put(start + kTable + 16 * i, decoy);
+      if (i >= kSize) Put(ring_.place().descriptors + 16 * i, decoy);
     }
-    std::memcpy(memory_->At(kTable, 48), all.data(), 48);
-    head_ = indirect_ ? static_cast<uint16_t>(random() % kSize) : first;
+    for (const uint64_t start : kStarts) {
+      Put(start + kRequest, header);
+      for (uint16_t i = 0; i < 3; ++i) Put(start + kTable + 16 * i, all[i]);
+    }
+    head_ = indirect_ ? static_cast<uint16_t>(random() % kUsed) : first;
     if (indirect_) {
       ring_.SetDescriptor(head_, all[3]);
     } else {
@@ -50,8 +57,16 @@ class BlkTransferTest : public ::testing::Test {
       ring_.SetDescriptor(second, all[1]);
       ring_.SetDescriptor(third, all[2]);
     }
-    ring_.SetAvailableEntry(0, head_);
-    ring_.SetAvailableIndex(1);
+    // Before it goes a chain by which the queue has found one of the regions last.
+    ring_.SetDescriptor(kSize - 1, {.address = kStarts[random() % 2] + kRequest, .length = 1});
+    ring_.SetAvailableEntry(0, kSize - 1);
+    ring_.SetAvailableEntry(1, head_);
+    ring_.SetAvailableIndex(2);
+  }
+
+  template <typename T>
+  void Put(uint64_t address, const T& value) {
+    std::memcpy(memory_->At(address, sizeof value), &value, sizeof value);
   }
 
   static void Change(std::mt19937& random, std::array<RawDescriptor, 4>& all, BlkHeader& header) {
@@ -82,7 +97,7 @@ class BlkTransferTest : public ::testing::Test {
         one.flags ^= static_cast<uint16_t>(1 << random() % 4);
         return;
       case 3:
-        one.next = static_cast<uint16_t>(random() % 3 == 0 ? 0xffff : random() % (kSize + 1));
+        one.next = static_cast<uint16_t>(random() % 8 == 0 ? 0xffff : random() % (2 * kSize));
         return;
       case 4:
         header.type = random() % 2 == 0 ? random() % 16 : uint32_t{1} << random() % 32;
@@ -92,7 +107,6 @@ class BlkTransferTest : public ::testing::Test {
     }
   }
 
-  // One that has taken the chain. `other_region`: what it has walked before was there.
   Virtqueue NewQueue(bool offers_indirect) const {
     return {*memory_,
             {.size = kSize,
@@ -101,9 +115,17 @@ class BlkTransferTest : public ::testing::Test {
              .device_area = ring_.place().used,
              .indirect = offers_indirect}};
   }
+  // Has walked the one before.
+  static DescriptorChain TakeChain(Virtqueue& queue) {
+    std::array<DescriptorChain, 2> chains;
+    EXPECT_EQ(queue.Take(chains), 2u);
+    ChainBuffers buffers;
+    EXPECT_TRUE(queue.Walk(chains[0], buffers));
+    return std::move(chains[1]);
+  }
 
   static constexpr std::array<GuestMemory::Range, 2> kRanges = {
-      {{kStarts[0], kMiB}, {kStarts[1], kMiB}}};
+      {{kStarts[0], kMiB}, {kStarts[1], 5 * kGiB}}};  // which holds any length
   const std::unique_ptr<GuestMemory> memory_ = *GuestMemory::Create(kRanges);
   RawRing ring_{*memory_, {0, kSize}};
   bool indirect_ = false;
@@ -119,24 +141,27 @@ TEST_F(BlkTransferTest, IsTakenForWhatTheWholePathTakesItFor) {
     SCOPED_TRACE(round);
     const auto changes = static_cast<int>(random() % 3);
     MakeChain(random, changes);
+    disk_.info.size = random() % 8 == 0 ? 8 * kGiB : 128 * kSectorSize;
     disk_.info.read_only = random() % 8 == 0;
     disk_.info.logical_block = random() % 8 == 0 ? 4096 : 512;
     const bool offers_indirect = random() % 8 != 0;
     Virtqueue queue = NewQueue(offers_indirect);
-    std::array<DescriptorChain, 1> chain;
-    ASSERT_EQ(queue.Take(chain), 1u);
+    const DescriptorChain chain = TakeChain(queue);
     ThreeBuffers three = {};
-    BlockRequest request = {.op = BlockOp::kFlush};
-    const bool is_transfer = queue.WalkThree<kBlkHeaderSize, kBlkStatusSize>(chain[0], three) &&
-                             ParseTransfer(three, disk_, request);
+    BlockRequest request = {.op = BlockOp::kFlush, .offset = 1};
+    const bool is_three = queue.WalkThree<kBlkHeaderSize, kBlkStatusSize>(chain, three);
+    const bool is_transfer = is_three && ParseTransfer(three, disk_, request);
     ASSERT_EQ(queue.error(), nullptr) << "it tells of nothing";
     ChainBuffers buffers;
     BlockRequest whole = {.op = BlockOp::kFlush};
     BlkParse parse;
-    if (queue.Walk(chain[0], buffers)) parse = ParseBlkRequest(buffers, disk_, whole);
+    const bool is_chain = queue.Walk(chain, buffers);
+    ASSERT_LE(is_three, is_chain) << queue.error();
+    if (is_chain) parse = ParseBlkRequest(buffers, disk_, whole);
     if (!is_transfer) {
       ++left;
       ASSERT_EQ(request.op, BlockOp::kFlush);
+      ASSERT_EQ(request.offset, 1u);
       const bool is_usual = parse.kind == BlkParse::Kind::kSubmit && changes == 0;
       ASSERT_FALSE(is_usual) << "what is usual takes the straight path";
       continue;
@@ -161,12 +186,9 @@ TEST_F(BlkTransferTest, IsLeftWhileWritesAreNoted) {
   std::mt19937 random(1);
   MakeChain(random, 0);
   Virtqueue queue = NewQueue(true);
-  std::array<DescriptorChain, 1> chain;
-  ASSERT_EQ(queue.Take(chain), 1u);
+  const DescriptorChain chain = TakeChain(queue);
   ThreeBuffers three;
-  const auto walk = [&] {
-    return queue.WalkThree<kBlkHeaderSize, kBlkStatusSize>(chain[0], three);
-  };
+  const auto walk = [&] { return queue.WalkThree<kBlkHeaderSize, kBlkStatusSize>(chain, three); };
   EXPECT_TRUE(walk());
   memory_->NoteWrites(true);
   EXPECT_FALSE(walk());

@@ -42,7 +42,10 @@ class VirtioBlkKeptTest : public VirtioBlkMoveFixture {
     rig().Publish();
     EXPECT_TRUE(SpinUntil([&] { return device_->kept() > kept || rig().queue().HasUsed(); }));
     disk_->FailWith(0);
-    if (device_->kept() > kept) return kKept;
+    if (device_->kept() > kept) {
+      EXPECT_TRUE(SpinUntil([&] { return reports_.HasAny(); }));  // it is told of behind that
+      return kKept;
+    }
     EXPECT_EQ(rig().Wait().head, head);
     return driver().status(head);
   }

@@ -3,7 +3,7 @@
 disk and a vsock of its own: how long it is from asking for them to the output of a command in each. In turns: forks
 of one command of Ringside, a command of Ringside for each, and Firecracker, with the same kernel, initrd and agent.
 
-    fork_latency.py RINGSIDE FIRECRACKER VMLINUX INITRD ROUNDS FORKS
+    fork_latency.py RINGSIDE FIRECRACKER VMLINUX INITRD ROUNDS FORKS [OPTION...]   of the one command
 
 Prints a line per round: the median and the last of the forks. At the end each one's median of the rounds.
 """
@@ -26,7 +26,8 @@ import agent_machines as machines  # noqa: E402
 
 RINGSIDE, FIRECRACKER, VMLINUX, INITRD = (os.path.abspath(path) for path in sys.argv[1:5])
 ROUNDS, FORKS = map(int, sys.argv[5:7])
-COMMAND = ("cat", "/proc/sys/kernel/random/uuid")
+OPTIONS = sys.argv[7:]
+SCRIPT = "read -r uuid </proc/sys/kernel/random/uuid; echo $uuid"
 MEMORY_MIB = 256
 STEP = 0.002  # seconds, between two looks for a socket
 
@@ -95,7 +96,7 @@ def fork(saved, places):
     """Seconds until each has said its uuid."""
     place = os.path.dirname(places[0])
     command = [RINGSIDE, "run", "--template", f"{saved}/snap", "--forks", str(len(places)),
-               *ringside_devices(f"{place}/{{n}}"), "--exec", " ".join(COMMAND)]
+               *ringside_devices(f"{place}/{{n}}"), *OPTIONS, "--exec", SCRIPT]
     said = {}
     began = time.perf_counter()
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
@@ -112,7 +113,7 @@ def all_at_once(saved, places, go_on):
     def one(place):
         began = time.perf_counter()
         with go_on(saved, place) as process:
-            said.add(machines.run_once_it_answers(f"{place}/vsock", *COMMAND, process=process, step=STEP))
+            said.add(machines.run_once_it_answers(f"{place}/vsock", "/bin/sh", "-c", SCRIPT, process=process, step=STEP))
             times.append(time.perf_counter() - began)
 
     threads = [threading.Thread(target=one, args=(place,)) for place in places]

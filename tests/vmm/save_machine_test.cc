@@ -164,13 +164,16 @@ TEST_F(SaveMachineTest, NothingIsServedBeforeItStarts) {
   MachineConfig config = Config("rw=randread qd=1 runtime=60s wait=irq");
   auto machine = Begin(config);
   ExpectProgress(*machine);
-  const auto unread = [&] { return PauseWithUnread(*machine, ThreadOf(*machine, "io0")); };
-  for (int tries = 0; tries < 20 && !unread(); ++tries) machine->Resume();
+  bool unread = false;
+  for (int tries = 0; tries < 20 && !unread; ++tries) {
+    machine->Resume();
+    unread = PauseWithUnread(*machine, ThreadOf(*machine, "io0"));
+  }
+  ASSERT_TRUE(unread);
   SaveAndEnd(std::move(machine), Place(1));
   GoOnFrom(Place(1), config);
   machine = Make(config);
   for (int turns = 0; turns < 3; ++turns) ThreadOf(*machine, "io0").RunAndWait([] {});
-  std::this_thread::sleep_for(std::chrono::milliseconds(10));  // for storage that would answer
   EXPECT_EQ(Requests(*machine), 0u);
   ASSERT_TRUE(machine->Start().ok());
   ExpectProgress(*machine);

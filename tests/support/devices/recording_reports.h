@@ -23,6 +23,10 @@ class RecordingReports final : public DeviceReports {
   void RequestFailed(BlockOp op, int error) override { Add({op, error, false}); }
   void RequestKept(BlockOp op, int error) override { Add({op, error, true}); }
   void NeedsReset(std::string_view /*why*/) override {}
+  bool HasAny() {
+    const MutexLock lock(mutex_);
+    return !reports_.empty();
+  }
   // Those since the last call.
   std::vector<Report> Take() {
     const MutexLock lock(mutex_);

@@ -187,7 +187,6 @@ absl::Status MergeSnapshots(const std::vector<std::string>& directories, const s
   };
   RINGSIDE_RETURN_IF_ERROR(
       WriteMemoryImage(parts, true, writer->memory(), writer->memory_path(), step, state.memory));
-  RINGSIDE_RETURN_IF_ERROR(loss());
   for (const auto& [directory, snapshot] : layers) {
     // What has become shorter meanwhile was taken for zeroes.
     RINGSIDE_RETURN_IF_ERROR(

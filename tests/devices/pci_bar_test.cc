@@ -201,7 +201,7 @@ TEST_F(PciBarTest, WhateverIsWrittenThePromisesHold) {
   IoHandler& ecam = model_.host.ecam();
   IoHandler& ports = model_.host.ports();
   size_t most_mapped = 0, waiting = 0;
-  for (int i = 0; i < 100000; ++i) {
+  for (int i = 0; i < 30000; ++i) {
     const auto device = static_cast<uint32_t>(below(5));
     uint64_t offset = below(256);
     uint64_t value = random();

@@ -145,7 +145,9 @@ TEST_P(SharedThreadTest, ANeighbourIsWaitedForATurnAtMost) {
     while (!stop) busy.Refill(4096);
   });
   std::vector<uint64_t> waited;
-  for (int round = 0; round < kRounds; ++round) {
+  uint64_t longest = 0;
+  // On a busy machine there may be nobody to wait for, for long.
+  for (int round = 0; round < kRounds || (longest == 0 && round < 10 * kRounds); ++round) {
     if (round % 100 == 0) {
       const uint64_t since = busy.disk().submitted();
       ASSERT_TRUE(SpinUntil([&] { return busy.disk().submitted() > since + 50'000; }));
@@ -155,14 +157,15 @@ TEST_P(SharedThreadTest, ANeighbourIsWaitedForATurnAtMost) {
     const uint64_t published = busy.disk().submitted();
     other.Drain(1);
     waited.push_back(at_submit > published ? at_submit - published : 0);
+    longest = std::max(longest, waited.back());
   }
   stop = true;
   refills.join();
   std::ranges::sort(waited);
   RecordProperty("median", static_cast<int>(waited[waited.size() / 2]));
-  RecordProperty("max", static_cast<int>(waited.back()));
-  EXPECT_GT(waited.back(), 0u) << "there was nobody to wait for";
-  EXPECT_LE(waited.back(), IoThread::kTurnRequests);
+  RecordProperty("max", static_cast<int>(longest));
+  EXPECT_GT(longest, 0u) << "there was nobody to wait for";
+  EXPECT_LE(longest, IoThread::kTurnRequests);
 }
 
 RINGSIDE_WITH_BOTH_WAITERS(SharedThreadTest);

@@ -89,6 +89,15 @@ TEST_F(VirtioBlkExchangeTest, OneThatCannotBeOpenedChangesNothing) {
   EXPECT_EQ(disk_->submitted(), before + 1);
 }
 
+TEST_F(VirtioBlkExchangeTest, BeforeTheDriverComesTooOneThatCannotBeOpenedIsRefused) {
+  Make({.queues = 2, .threads = 2});
+  next_.FailOpen(absl::ResourceExhaustedError("nobody may open anything"));
+  EXPECT_EQ(Exchange(next_).code(), absl::StatusCode::kResourceExhausted);
+  Activate();
+  EXPECT_EQ(rig(1).Run(driver(1).AddRead(0, 512)), kBlkOk);
+  EXPECT_EQ(disk_->submitted(), 1u);
+}
+
 TEST_F(VirtioBlkExchangeTest, OneThatWaitsTooLongIsCalledOff) {
   Start({});
   HoldReads(2);

@@ -9,11 +9,9 @@ Prints a line per round: the median and the last of the forks. At the end each o
 """
 
 import contextlib
-import http.client
 import json
 import os
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
@@ -24,6 +22,9 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import agent_machines as machines  # noqa: E402
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../command"))
+from unix_connection import UnixConnection  # noqa: E402
+
 RINGSIDE, FIRECRACKER, VMLINUX, INITRD = (os.path.abspath(path) for path in sys.argv[1:5])
 ROUNDS, FORKS = map(int, sys.argv[5:7])
 OPTIONS = sys.argv[7:]
@@ -32,24 +33,20 @@ MEMORY_MIB = 256
 STEP = 0.002  # seconds, between two looks for a socket
 
 
-class Api:
-    """A machine's own HTTP, as soon as somebody listens."""
-
-    def __init__(self, path):
-        self._path = path
-
-    def put(self, method, what, **body):
-        connection = http.client.HTTPConnection("localhost", timeout=machines.LIMIT)
-        connection.sock = socket.socket(socket.AF_UNIX)
-        end = time.monotonic() + machines.LIMIT
-        while connection.sock.connect_ex(self._path) != 0:
-            assert time.monotonic() < end, f"nobody listens at {self._path}"
-            time.sleep(STEP)
-        with contextlib.closing(connection):
-            connection.request(method, what, json.dumps(body), {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            said = answer.read()
-            assert answer.status < 300, (what, answer.status, said)
+def ask(path, method, what, **body):
+    """Asks a machine over its own HTTP, as soon as somebody listens at `path`."""
+    end = time.monotonic() + machines.LIMIT
+    with contextlib.closing(UnixConnection(path, machines.LIMIT)) as connection:
+        while True:
+            try:
+                connection.connect()
+                break
+            except OSError:
+                assert time.monotonic() < end, f"nobody listens at {path}"
+                time.sleep(STEP)
+        connection.request(method, what, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        assert answer.status < 300, (what, answer.status, answer.read())
 
 
 @contextlib.contextmanager
@@ -81,10 +78,9 @@ def save_firecracker(place):
                                    memory_mib=MEMORY_MIB)
     with started(command, place) as process:
         machines.run_once_it_answers(f"{place}/vsock", "true", process=process)
-        api = Api(f"{place}/api")
-        api.put("PATCH", "/vm", state="Paused")
-        api.put("PUT", "/snapshot/create", snapshot_type="Full", snapshot_path=f"{place}/state",
-                mem_file_path=f"{place}/memory")
+        ask(f"{place}/api", "PATCH", "/vm", state="Paused")
+        ask(f"{place}/api", "PUT", "/snapshot/create", snapshot_type="Full", snapshot_path=f"{place}/state",
+            mem_file_path=f"{place}/memory")
 
 
 def ringside_devices(place):
@@ -125,17 +121,15 @@ def all_at_once(saved, places, go_on):
     return times
 
 
-@contextlib.contextmanager
 def restored(saved, place):
-    with started([RINGSIDE, "run", "--restore", f"{saved}/snap", *ringside_devices(place)], place) as process:
-        yield process
+    return started([RINGSIDE, "run", "--restore", f"{saved}/snap", *ringside_devices(place)], place)
 
 
 @contextlib.contextmanager
 def loaded(saved, place):
     with started([FIRECRACKER, "--api-sock", "api", "--enable-pci"], place) as process:
-        Api(f"{place}/api").put("PUT", "/snapshot/load", snapshot_path=f"{saved}/state", resume_vm=True,
-                                mem_backend={"backend_type": "File", "backend_path": f"{saved}/memory"})
+        ask(f"{place}/api", "PUT", "/snapshot/load", snapshot_path=f"{saved}/state", resume_vm=True,
+            mem_backend={"backend_type": "File", "backend_path": f"{saved}/memory"})
         yield process
 
 

@@ -73,6 +73,7 @@ class AioChannel final : public FileChannel, private WorkerClient::Receiver {
   void Prepare(Op& op);
   void HandOverWaiting();
   bool Refused(int error);
+  uint32_t Head() const;
   bool HasCompletions();
   void Reap();
   void ReapByCall();

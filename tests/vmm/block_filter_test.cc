@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
-#include "command/statistics_report.h"
 #include "tests/support/block/counting_filter.h"
 #include "tests/support/count_of.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
+#include "vmm/statistics_json.h"
 
 namespace ringside {
 namespace {
@@ -61,7 +61,7 @@ TEST_F(BlockFilterTest, OneAroundAnotherIsInTheReportsByItself) {
       Run("disk=1", {{.backend = CountingConfig{.backend = FileConfig{.path = plain.path()},
                                                 .prefix = "counted."}},
                      {.backend = CountingConfig{.backend = inner, .prefix = "outer."}}});
-  const nlohmann::json disks = nlohmann::json::parse(StatisticsJsonText(statistics))["disks"];
+  const nlohmann::json disks = StatisticsJson(statistics)["disks"];
   ASSERT_EQ(disks.size(), 2u);
   EXPECT_EQ(disks[1]["path"], nested.path());
   EXPECT_EQ(disks[1]["cache"], "writeback");
@@ -73,8 +73,6 @@ TEST_F(BlockFilterTest, OneAroundAnotherIsInTheReportsByItself) {
     EXPECT_EQ(counters["outer." + name], counters[name]) << name;
   }
   EXPECT_GT(counters["outer.flushes"], 0);
-  EXPECT_THAT(StatisticsTable(statistics),
-              HasSubstr(", " + counters["outer.reads"].dump() + " outer.reads"));
 }
 
 TEST_F(BlockFilterTest, TakesOfTheHostWhatItHoldsTakes) {

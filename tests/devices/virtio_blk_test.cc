@@ -8,6 +8,7 @@
 #include "tests/support/devices/blk_workload.h"
 #include "tests/support/devices/virtio_blk_fixture.h"
 #include "tests/support/poll/waiters.h"
+#include "tests/support/races.h"
 
 namespace ringside::testing {
 namespace {
@@ -93,6 +94,11 @@ TEST_P(VirtioBlkFormTest, EveryKindOfRequestIsAnswered) {
 }
 
 TEST_P(VirtioBlkFormTest, SeveralQueuesOnSeveralThreadsLoseNothing) {
+#ifdef RINGSIDE_TSAN
+  constexpr int kRequests = 1000;
+#else
+  constexpr int kRequests = 3000;
+#endif
   Setting many = setting();
   many.queues = 3;
   many.threads = 2;
@@ -104,7 +110,7 @@ TEST_P(VirtioBlkFormTest, SeveralQueuesOnSeveralThreadsLoseNothing) {
   }
   std::vector<std::thread> guests;
   for (const auto& workload : workloads) {
-    guests.emplace_back([&workload] { workload->Run(3000); });
+    guests.emplace_back([&workload] { workload->Run(kRequests); });
   }
   for (std::thread& guest : guests) guest.join();
   for (uint16_t i = 0; i < 3; ++i) {

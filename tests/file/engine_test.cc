@@ -12,6 +12,7 @@
 #include "tests/support/block/test_disk.h"
 #include "tests/support/file/file_disk.h"
 #include "tests/support/poll/waiters.h"
+#include "tests/support/races.h"
 #include "tests/support/temp_file.h"
 
 namespace ringside {
@@ -256,8 +257,12 @@ TEST_P(EngineTest, DoesWhatAModelInMemoryDoes) {
   constexpr uint64_t kBlocks = kSize / kBlock;
   std::mt19937 random(20261121);
   std::string model(kSize, '\0');
+#ifdef RINGSIDE_TSAN
+  const int turns = 12;
+#else
   // The disk's journal makes discards slow there.
   const int turns = GetParam().directory[0] == '/' ? 40 : 12;
+#endif
   for (int turn = 0; turn < turns; ++turn) {
     std::vector<std::unique_ptr<TestRequest>> requests;
     std::vector<TestRequest*> all;

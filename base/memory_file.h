@@ -16,9 +16,15 @@ enum class MemoryFileUse {
   kMayBeFrozen,    // by F_SEAL_WRITE
 };
 
-// `name` is what /proc shows. Zeroes, which take no memory until touched. The error is the
-// system's, with what was being done.
+enum class MemoryFilePages {
+  kSmall,
+  k2M,  // of those that the host has set aside; its size is a multiple of theirs
+};
+
+// `name` is what /proc shows. Zeroes, which take no memory until touched, nor is any reserved
+// before somebody maps them. The error is the system's, with what was being done.
 absl::StatusOr<UniqueFd> CreateMemoryFile(const char* name, uint64_t size,
-                                          MemoryFileUse use = MemoryFileUse::kStaysWritable);
+                                          MemoryFileUse use = MemoryFileUse::kStaysWritable,
+                                          MemoryFilePages pages = MemoryFilePages::kSmall);
 
 }  // namespace ringside

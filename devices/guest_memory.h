@@ -21,6 +21,7 @@
 #include "base/memory_region.h"
 #include "base/userfault.h"
 #include "devices/write_log.h"
+#include "ringside/config.h"
 
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
@@ -55,12 +56,15 @@ class GuestMemory {
   };
   // Ranges are page-aligned, ascending and do not overlap. Memory is zero and takes no host memory
   // until touched, and then of the host's NUMA nodes `nodes`, as BindMemory of base/host_nodes.h.
-  static absl::StatusOr<std::unique_ptr<GuestMemory>> Create(std::span<const Range> ranges,
-                                                             std::span<const int> nodes = {});
+  // HugePages::k2M: sizes are multiples of theirs, and all pages are reserved here, or with nodes
+  // taken; what there are too few of is an error.
+  static absl::StatusOr<std::unique_ptr<GuestMemory>> Create(
+      std::span<const Range> ranges, std::span<const int> nodes = {},
+      HugePages huge_pages = HugePages::kOff);
   // The same, over a file that has the ranges one behind the other: what the guest does not change
   // is the file's page, shared with all who have mapped it, and what it changes is its own. The
   // file outlives this, and its content stays as it is. Nothing that shares or pins memory may be
-  // given it.
+  // given it. Of a file of huge pages, what might be changed is reserved as above.
   static absl::StatusOr<std::unique_ptr<GuestMemory>> CopyOnWrite(const UniqueFd& file,
                                                                   std::span<const Range> ranges,
                                                                   std::span<const int> nodes = {});
@@ -77,7 +81,7 @@ class GuestMemory {
   bool is_shared() const { return is_shared_.load(std::memory_order_relaxed); }
   // Of shared memory that nobody reads or writes meanwhile: from then on what changes is this
   // mapping's own, as if it had been made by CopyOnWrite, and what the descriptor shows stays,
-  // sealed. On an error all is as before.
+  // sealed. Huge pages are reserved again. On an error all is as before.
   absl::Status Freeze();
   // Null: no other process gives it.
   const Userfault* userfault() const { return userfault_.has_value() ? &*userfault_ : nullptr; }
@@ -124,18 +128,22 @@ class GuestMemory {
   }
 
  private:
-  GuestMemory(bool is_shared, std::span<const int> nodes)
-      : is_shared_(is_shared), nodes_(nodes.begin(), nodes.end()) {}
+  GuestMemory(bool is_shared, std::span<const int> nodes, HugePages huge_pages)
+      : is_shared_(is_shared), nodes_(nodes.begin(), nodes.end()), huge_pages_(huge_pages) {}
   // Of a file, or where there is none, of nothing but zeroes.
   absl::Status Map(const UniqueFd& file, std::span<const Range> ranges);
-  // At `where`, which it takes the place of, or anywhere.
-  absl::StatusOr<void*> Map(int fd, uint64_t offset, uint64_t size, void* where) const;
+  absl::StatusOr<void*> Map(int fd, uint64_t offset, uint64_t size, bool is_shared) const;
+  // Asks the kernel for the pages that the mapping is to have.
+  absl::Status ChoosePages(void* host, uint64_t size) const;
+  // All regions, in the place of what is mapped there.
   absl::Status MapAgain(bool is_shared);
 
   UniqueFd fd_;  // none: another's, or no file
   std::optional<Userfault> userfault_;
   std::atomic<bool> is_shared_;  // atomic: Freeze does not wait for those who ask
   const std::vector<int> nodes_;
+  const HugePages huge_pages_;
+  uint64_t size_ = 0;  // bytes of all regions
   std::vector<MemoryRegion> regions_;
   std::unique_ptr<WriteLog> writes_;  // made when it is first asked for
   std::atomic<WriteLog*> write_log_ = nullptr;

@@ -415,6 +415,19 @@ enum class RestoreMemory {
   kCopied,  // in its own, into which all of the file is read, and verified, first
 };
 
+// What pages of the host the memory is made of. Huge ones have the guest wait for fewer page
+// faults, and the processor look up fewer addresses.
+enum class HugePages {
+  kOff,  // of 4 KiB, as far as the kernel does not decide for itself
+  // Of 2 MiB where the kernel finds some when memory is touched: it is asked to (MADV_HUGEPAGE).
+  // That has an effect where /sys/kernel/mm/transparent_hugepage/shmem_enabled is "advise" or more;
+  // the log tells of a host where it has none.
+  kTransparent,
+  // All of it of 2 MiB, out of those that the host has set aside (vm.nr_hugepages). They are
+  // reserved by Machine::Create, which fails where there are too few.
+  k2M,
+};
+
 class IoPool;
 class MachineTemplate;
 
@@ -451,6 +464,13 @@ struct MachineConfig {
   // several. A single node that is full is not helped out by others: the guest meets a host without
   // memory. Empty: each page comes from the node of whichever thread touches it first.
   std::vector<int> memory_nodes = {};
+  // All but kOff is for memory of the machine's own: one that is restored has to have it copied
+  // (RestoreMemory::kCopied). With k2M memory is a multiple of 2 MiB. With memory_nodes it is taken
+  // at once, zeroed, as a reservation is of no node. A save reads all of it, and takes what the
+  // guest has not touched. Machine::MakeTemplate has the machine reserve as many pages again for
+  // what it will write, and so does each machine that is made of the template, whatever it has
+  // here; with memory_nodes they are copied at once.
+  HugePages huge_pages = HugePages::kOff;
   ConsoleConfig console = {};
   std::vector<DiskConfig> disks = {};
   std::vector<NetConfig> networks = {};

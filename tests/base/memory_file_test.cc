@@ -6,6 +6,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/huge_pages.h"
+
 namespace ringside {
 namespace {
 
@@ -30,6 +32,20 @@ TEST(MemoryFileTest, HolesCanBePunched) {
   EXPECT_EQ(fallocate(file.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 4096, 4096), 0);
   ASSERT_EQ(pread(file.get(), &byte, 1, 4096), 1);
   EXPECT_EQ(byte, '\0');
+}
+
+// Nothing is reserved by the file alone, so there need be none.
+TEST(MemoryFileTest, OfHugePagesHasTheSameSealsAndWholePages) {
+  const auto create = [](uint64_t size) {
+    return CreateMemoryFile("test", size, MemoryFileUse::kStaysWritable, MemoryFilePages::k2M);
+  };
+  const absl::StatusOr<UniqueFd> file = create(2 * kHugePageSize);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(IsOfHugePages(file->get()));
+  EXPECT_FALSE(IsOfHugePages(CreateMemoryFile("test", kSize)->get()));
+  EXPECT_EQ(ftruncate(file->get(), 0), -1);
+  EXPECT_EQ(fcntl(file->get(), F_ADD_SEALS, F_SEAL_WRITE), -1);
+  EXPECT_EQ(create(kSize).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(MemoryFileTest, WhatIsTooMuchIsSaid) {

@@ -2,11 +2,16 @@
 
 #include <algorithm>
 #include <fcntl.h>
+#include <fstream>
 #include <gtest/gtest.h>
 #include <linux/mempolicy.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "absl/strings/str_format.h"
+#include "base/huge_pages.h"
+#include "tests/support/huge_pages.h"
 
 namespace ringside {
 namespace {
@@ -209,6 +214,134 @@ TEST_F(GuestMemoryTest, WhatAnotherMayWriteIsNotFrozen) {
   EXPECT_EQ(*static_cast<std::byte*>(other), std::byte{3});
   munmap(other, kPage);
   EXPECT_EQ(memory_->Freeze(), absl::OkStatus());
+}
+
+// Two regions, so that both may be what is lacking.
+std::vector<GuestMemory::Range> HugeRanges(uint64_t pages) {
+  return {{0, kHugePageSize}, {uint64_t{4} << 30, (pages - 1) * kHugePageSize}};
+}
+
+uint64_t Resident(const MemoryRegion& region) {
+  std::vector<unsigned char> pages(region.size / kPage);
+  EXPECT_EQ(mincore(region.host, region.size, pages.data()), 0);
+  return static_cast<uint64_t>(
+      std::ranges::count_if(pages, [](unsigned char page) { return (page & 1) != 0; }));
+}
+
+TEST(GuestMemoryOfHugePages, IsReservedUntilItEnds) {
+  const testing::SetAsideHugePages pool(3);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  const uint64_t before = pool.Free();
+  {
+    const auto memory = GuestMemory::Create(HugeRanges(3), {}, HugePages::k2M);
+    ASSERT_TRUE(memory.ok()) << memory.status();
+    EXPECT_EQ(pool.Free(), before - 3);
+    for (const MemoryRegion& region : (*memory)->regions()) {
+      EXPECT_TRUE(IsOfHugePages(region.fd));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(region.host) % kHugePageSize, 0u);
+      EXPECT_EQ(region.fd_offset % kHugePageSize, 0u);
+      EXPECT_EQ(Resident(region), 0u) << "it is taken when it is touched";
+      region.host[region.size - 1] = std::byte{1};
+      EXPECT_EQ(Resident(region), kHugePageSize / kPage);
+    }
+  }
+  EXPECT_EQ(pool.Free(), before);
+}
+
+TEST(GuestMemoryOfHugePages, TooFewAreAnErrorThatSaysHowManyAreWanted) {
+  const testing::SetAsideHugePages pool(3);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  const uint64_t free = pool.Free();
+  const auto memory = GuestMemory::Create(HugeRanges(free + 3), {}, HugePages::k2M);
+  ASSERT_FALSE(memory.ok());
+  const std::string says = std::to_string(free + 2) + " huge pages of 2M are wanted, and " +
+                           std::to_string(free - 1) + " are free: 'sysctl vm.nr_hugepages=";
+  EXPECT_NE(memory.status().message().find(says), absl::string_view::npos) << memory.status();
+  EXPECT_EQ(pool.Free(), free);
+}
+
+TEST(GuestMemoryOfHugePages, IsTakenFromANodeAtOnce) {
+  const testing::SetAsideHugePages pool(3);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  const std::vector<int> nodes = {0};
+  const auto memory = GuestMemory::Create(HugeRanges(3), nodes, HugePages::k2M);
+  ASSERT_TRUE(memory.ok()) << memory.status();
+  for (const MemoryRegion& region : (*memory)->regions()) {
+    EXPECT_EQ(Resident(region), region.size / kPage);
+    EXPECT_EQ(PolicyOf(region.host), std::pair(static_cast<int>(MPOL_BIND), uint64_t{1}));
+  }
+}
+
+TEST(GuestMemoryOfHugePages, IsFrozenWhereAsManyAreThereAgain) {
+  const testing::SetAsideHugePages pool(6);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  const uint64_t before = pool.Free();
+  const auto memory = *GuestMemory::Create(HugeRanges(3), {}, HugePages::k2M);
+  std::byte* const host = memory->regions().back().host;
+  *host = std::byte{1};
+  ASSERT_EQ(memory->Freeze(), absl::OkStatus());
+  EXPECT_EQ(memory->regions().back().host, host);
+  EXPECT_EQ(pool.Free(), before - 6);
+  for (const MemoryRegion& region : memory->regions()) {
+    for (uint64_t at = 0; at < region.size; at += kHugePageSize) region.host[at] = std::byte{2};
+  }
+  std::byte now{0};
+  ASSERT_EQ(pread(memory->regions().front().fd, &now, 1, kHugePageSize), 1);
+  EXPECT_EQ(now, std::byte{1});
+}
+
+// All that is free is the memory's, so none is there for what would be its own.
+TEST(GuestMemoryOfHugePages, IsNotFrozenWhereTooFewAreThere) {
+  const testing::SetAsideHugePages pool(3);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  const auto memory = *GuestMemory::Create(HugeRanges(pool.Free()), {}, HugePages::k2M);
+  const MemoryRegion& last = memory->regions().back();
+  last.host[0] = std::byte{1};
+  const absl::Status status = memory->Freeze();
+  EXPECT_NE(status.message().find("huge pages of 2M are wanted, and 0 are free"),
+            absl::string_view::npos)
+      << status;
+  EXPECT_TRUE(memory->is_shared());
+  EXPECT_EQ(last.host[0], std::byte{1});
+  last.host[0] = std::byte{2};
+  std::byte now{0};
+  ASSERT_EQ(pread(last.fd, &now, 1, static_cast<off_t>(last.fd_offset)), 1);
+  EXPECT_EQ(now, std::byte{2});
+}
+
+// Each of them may write to all of it.
+TEST(GuestMemoryOfHugePages, ACopyOnWriteOfItIsReserved) {
+  const testing::SetAsideHugePages pool(7);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  const auto memory = *GuestMemory::Create(HugeRanges(3), {}, HugePages::k2M);
+  memory->regions().front().host[1] = std::byte{1};
+  const UniqueFd file(dup(memory->regions().front().fd));
+  const uint64_t before = pool.Free();
+  const auto copy = *GuestMemory::CopyOnWrite(file, HugeRanges(3));
+  EXPECT_EQ(pool.Free(), before - 3);
+  EXPECT_EQ(copy->regions().front().host[1], std::byte{1});
+  copy->regions().front().host[1] = std::byte{2};
+  EXPECT_EQ(memory->regions().front().host[1], std::byte{1});
+  if (before == 4) {
+    EXPECT_FALSE(GuestMemory::CopyOnWrite(file, HugeRanges(3)).ok());
+  }
+}
+
+// What it gets is the kernel's to say.
+TEST(GuestMemory, AsksForHugePagesWhereTheyAreWanted) {
+  const auto flags_of = [](const std::byte* host) {
+    std::ifstream maps("/proc/self/smaps");
+    std::string line;
+    const std::string begin = absl::StrFormat("%x-", reinterpret_cast<uintptr_t>(host));
+    while (std::getline(maps, line) && !line.starts_with(begin)) continue;
+    while (std::getline(maps, line) && !line.starts_with("VmFlags:")) continue;
+    return line;
+  };
+  for (const HugePages pages : {HugePages::kOff, HugePages::kTransparent}) {
+    const auto memory = *GuestMemory::Create(HugeRanges(3), {}, pages);
+    EXPECT_EQ(flags_of(memory->regions().back().host).find(" hg") != std::string::npos,
+              pages == HugePages::kTransparent);
+  }
 }
 
 class WriteLogTest : public GuestMemoryTest {

@@ -6,6 +6,7 @@
 
 #include "base/affinity.h"
 #include "base/host_nodes.h"
+#include "base/huge_pages.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "boot/acpi.h"
@@ -67,32 +68,26 @@ bool NeedsPit(Pit pit, bool tsc_deadline) {
   return pit == Pit::kOn || (pit == Pit::kAuto && !tsc_deadline);
 }
 
-bool IsCopied(const MachineConfig& config) {
-  if (!config.restore_handler.empty()) return false;
-  if (config.restore_memory != RestoreMemory::kAuto) {
-    return config.restore_memory == RestoreMemory::kCopied;
-  }
-  return std::ranges::any_of(config.disks, [](const DiskConfig& disk) {
-    return !disk.backend.Describe().takes_any_memory;
-  });
-}
-
 // `from`: what it is a copy of; null: it is new.
 absl::StatusOr<std::unique_ptr<GuestMemory>> CreateMemory(const MachineConfig& config,
                                                           const MachineTemplate* from) {
+  static_assert(kLowMemoryEnd % kHugePageSize == 0 && kMemoryAbove4G % kHugePageSize == 0);
   const uint64_t bytes = config.memory;
   std::vector<GuestMemory::Range> ranges = {{0, std::min(bytes, kLowMemoryEnd)}};
   if (bytes > kLowMemoryEnd) ranges.push_back({kMemoryAbove4G, bytes - kLowMemoryEnd});
-  if (from == nullptr) return GuestMemory::Create(ranges, config.memory_nodes);
+  if (from == nullptr) {
+    return GuestMemory::Create(ranges, config.memory_nodes, config.huge_pages);
+  }
   if (!config.restore_handler.empty()) return GuestMemory::OnDemand(ranges, config.memory_nodes);
   const Snapshot& saved = from->parts().snapshot;
-  if (IsCopied(config)) {
+  if (IsMemoryCopied(config)) {
     if (saved.path.empty()) {
       return absl::FailedPreconditionError(
           "memory is copied from the directory of a snapshot alone, and restore-memory=copied or a "
           "disk that reaches memory by DMA want that: save the machine instead");
     }
-    RINGSIDE_ASSIGN_OR_RETURN(auto memory, GuestMemory::Create(ranges, config.memory_nodes));
+    RINGSIDE_ASSIGN_OR_RETURN(auto memory,
+                              GuestMemory::Create(ranges, config.memory_nodes, config.huge_pages));
     RINGSIDE_RETURN_IF_ERROR(
         CopyMemoryImage(saved.state.memory, saved.memory, saved.path, memory->regions()));
     return memory;
@@ -217,6 +212,10 @@ absl::Status Machine::Internals::Build() {
   RINGSIDE_RETURN_IF_ERROR(CheckHostMemory(config_.memory));
   if (!config_.memory_nodes.empty()) {  // reading them takes 60 us
     RINGSIDE_RETURN_IF_ERROR(CheckHostNodes(config_.memory_nodes, config_.memory, ReadHostNodes()));
+  }
+  if (config_.huge_pages == HugePages::kTransparent) {
+    const std::string why = WhyNoSharedHugePages();
+    if (!why.empty()) log_.Log(Severity::kWarning, "hugepages transparent has no effect: %s", why);
   }
   RINGSIDE_ASSIGN_OR_RETURN(memory_, CreateMemory(config_, from_.get()));
   if (from_ != nullptr && !memory_->is_shared() && config_.restore_working_set) {

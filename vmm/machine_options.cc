@@ -1,5 +1,6 @@
 #include "vmm/machine_options.h"
 
+#include "base/huge_pages.h"
 #include "base/pages.h"
 #include "kvm/cpu_baseline.h"
 #include "kvm/memory_layout.h"
@@ -42,6 +43,12 @@ struct OptionChoices<RestoreMemory> {
     constexpr std::array kNames = {"auto", "mapped", "copied"};
     return kNames[static_cast<size_t>(memory)];
   }
+};
+
+template <>
+struct OptionChoices<HugePages> {
+  static constexpr std::array kAll = {HugePages::kOff, HugePages::kTransparent, HugePages::k2M};
+  static const char* Name(HugePages pages) { return HugePagesName(pages); }
 };
 
 template <>
@@ -298,6 +305,11 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
                 "turns if there are several, such as 0 or 0,1",
          .unset = "that of the thread that touches a page first"},
         [](auto& machine) -> auto& { return machine.memory_nodes; }},
+       {{.name = "hugepages",
+         .type = Plain(OptionKind::kChoice),
+         .doc = "the guest's memory in pages of 2 MiB (docs/tuning.md): where the host finds some "
+                "(transparent), or all of it out of those that the host has set aside (2M)"},
+        [](auto& machine) -> auto& { return machine.huge_pages; }},
        {{.name = "halt-poll",
          .type = Time(absl::ZeroDuration(), absl::Seconds(1)),
          .doc = "how long KVM polls for a vCPU that halts before it lets that sleep; kernel: as "

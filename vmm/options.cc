@@ -1,8 +1,10 @@
 #include "vmm/options.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 
+#include "base/huge_pages.h"
 #include "base/nearest.h"
 #include "kvm/cpu_baseline.h"
 #include "vmm/assigned_devices.h"
@@ -41,6 +43,27 @@ absl::Status CheckRestoreHandler(const MachineConfig& config) {
         config.restore_handler);
   }
   return absl::OkStatus();
+}
+
+// What is mapped from a snapshot are pages of its file, which are small ones.
+absl::Status CheckHugePages(const MachineConfig& config) {
+  if (config.huge_pages == HugePages::k2M && config.memory % kHugePageSize != 0) {
+    return BadInput("hugepages 2M has no room for %d bytes of memory: give a multiple of 2M",
+                    config.memory);
+  }
+  const bool is_restored = !config.restore.empty() || config.from != nullptr;
+  if (config.huge_pages == HugePages::kOff || !is_restored || IsMemoryCopied(config)) {
+    return absl::OkStatus();
+  }
+  const bool has_handler = !config.restore_handler.empty();
+  return BadInput(
+      "hugepages %s is for memory of the machine's own, and this one has it from %s: give "
+      "restore-memory=copied%s, or leave hugepages out",
+      HugePagesName(config.huge_pages),
+      has_handler              ? absl::StrFormat("'%s'", config.restore_handler)
+      : config.restore.empty() ? "a template"
+                               : absl::StrFormat("'%s'", config.restore),
+      has_handler ? ", and no restore-handler" : "");
 }
 
 // As MoveQueue and statistics call them.
@@ -167,6 +190,16 @@ absl::StatusOr<Json> PrintOptions(const MachineOptions& options) {
   return json;
 }
 
+bool IsMemoryCopied(const MachineConfig& config) {
+  if (!config.restore_handler.empty()) return false;
+  if (config.restore_memory != RestoreMemory::kAuto) {
+    return config.restore_memory == RestoreMemory::kCopied;
+  }
+  return std::ranges::any_of(config.disks, [](const DiskConfig& disk) {
+    return !disk.backend.Describe().takes_any_memory;
+  });
+}
+
 absl::Status CheckOptions(const MachineConfig& config) {
   RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, config));
   if (!HasBeginning(config)) {
@@ -181,6 +214,7 @@ absl::Status CheckOptions(const MachineConfig& config) {
                     config.kernel.empty() ? config.restore : config.kernel);
   }
   RINGSIDE_RETURN_IF_ERROR(CheckRestoreHandler(config));
+  RINGSIDE_RETURN_IF_ERROR(CheckHugePages(config));
   if (config.cpu_baseline != CpuBaseline::kHost && config.kernel.empty()) {
     return BadInput(
         "cpu-baseline %s is for a machine that boots, and %s goes on with the processor it was "

@@ -54,6 +54,9 @@ inline bool HasBeginning(const MachineConfig& config) {
   return !config.kernel.empty() || !config.restore.empty() || config.from != nullptr;
 }
 
+// Whether a machine that is restored has its memory as a copy of its own.
+bool IsMemoryCopied(const MachineConfig& config);
+
 // All ranges of all options, and that no two devices have the same id.
 absl::Status CheckOptions(const MachineConfig& config);
 absl::Status CheckOptions(const MachineOptions& options);

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "ringside/machine_template.h"
+#include "tests/support/huge_pages.h"
 #include "tests/support/races.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/vmm/saving_machine.h"
@@ -83,6 +84,43 @@ INSTANTIATE_TEST_SUITE_P(, ForkedUnderLoad,
                                            CheckedLoad{Engine::kIoUring, "irq", 2},
                                            CheckedLoad{Engine::kThreads, "irq", 1}),
                          [](const auto& info) { return NameOf(info.param); });
+
+// All of them may write to all of it, so that each has reserved as many pages as the machine.
+TEST_F(MachineTemplateTest, OfHugePagesWantsThemForEachFork) {
+  const testing::SetAsideHugePages pool(3 * kGuestHugePages);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  MachineConfig config = ConfigOf({Engine::kIoUring, "irq", 1}, "100ms");
+  config.huge_pages = HugePages::k2M;
+  const uint64_t before = pool.Free();
+  const auto machine = Begin(config);
+  ExpectProgress(*machine);
+  ASSERT_TRUE(machine->Pause().ok());
+  const auto made = machine->MakeTemplate();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(pool.Free(), before - 2 * kGuestHugePages);
+  MachineConfig refused = config;
+  refused.kernel.clear();
+  refused.from = *made;
+  EXPECT_THAT(Machine::Create(refused).status(), IsBadInput("hugepages 2M is", "from a template"));
+  config.huge_pages = HugePages::kOff;
+  const auto fork = ForkOf(*made, config, DiskOf(0));
+  EXPECT_EQ(pool.Free(), before - 3 * kGuestHugePages);
+  // What it has of its own is copied, into small pages.
+  const std::string disk = DiskOf(copies_);
+  ASSERT_TRUE(fork->machine->Start().ok());
+  ExpectProgress(*fork->machine);
+  ASSERT_TRUE(fork->machine->Pause().ok());
+  const auto made_of_fork = fork->machine->MakeTemplate();
+  ASSERT_TRUE(made_of_fork.ok()) << made_of_fork.status();
+  const auto fork_of_fork = ForkOf(*made_of_fork, config, disk);
+  EXPECT_EQ(pool.Free(), before - 3 * kGuestHugePages);
+  machine->Resume();
+  fork->machine->Resume();
+  ASSERT_TRUE(fork_of_fork->machine->Start().ok());
+  EndWell(*machine);
+  ExpectEndsWell(*fork);
+  ExpectEndsWell(*fork_of_fork);
+}
 
 TEST_F(MachineTemplateTest, OfADirectoryIsReadOnce) {
   const MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");

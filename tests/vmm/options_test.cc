@@ -347,6 +347,50 @@ TEST(CheckOptionsTest, AFileForTheSerialPortHasAName) {
   EXPECT_THAT(std::string(Message(CheckOptions(options))), StartsWith("serial.file is missing"));
 }
 
+TEST(CheckOptionsTest, HugePagesAreWholeOnes) {
+  EXPECT_EQ(CheckError([](MachineConfig& c) {
+              c.huge_pages = HugePages::k2M;
+              c.memory = (64 << 20) + 4096;
+            }),
+            "hugepages 2M has no room for 67112960 bytes of memory: give a multiple of 2M");
+  EXPECT_EQ(CheckError([](MachineConfig& c) {
+              c.huge_pages = HugePages::kTransparent;
+              c.memory = (64 << 20) + 4096;
+            }),
+            "");
+}
+
+TEST(CheckOptionsTest, HugePagesAreForMemoryOfItsOwn) {
+  const auto restored = [](HugePages pages, const std::function<void(MachineConfig&)>& change) {
+    return CheckError([&](MachineConfig& c) {
+      c.kernel.clear();
+      c.restore = "snap";
+      c.huge_pages = pages;
+      change(c);
+    });
+  };
+  const auto change_nothing = [](MachineConfig&) {};
+  EXPECT_EQ(restored(HugePages::kOff, change_nothing), "");
+  EXPECT_EQ(restored(HugePages::k2M, change_nothing),
+            "hugepages 2M is for memory of the machine's own, and this one has it from 'snap': "
+            "give restore-memory=copied, or leave hugepages out");
+  EXPECT_THAT(restored(HugePages::kTransparent,
+                       [](MachineConfig& c) { c.restore_memory = RestoreMemory::kMapped; }),
+              StartsWith("hugepages transparent is for memory of the machine's own, and"));
+  EXPECT_THAT(
+      restored(HugePages::k2M, [](MachineConfig& c) { c.restore_handler = "uffd.sock"; }),
+      HasSubstr("from 'uffd.sock': give restore-memory=copied, and no restore-handler, or"));
+  EXPECT_EQ(
+      restored(HugePages::k2M, [](MachineConfig& c) { c.restore_memory = RestoreMemory::kCopied; }),
+      "");
+  EXPECT_EQ(restored(HugePages::k2M,
+                     [](MachineConfig& c) {
+                       c.disks = {{.backend = NvmeConfig{.address = "0000:00:04.0"}}};
+                     }),
+            "")
+      << "it is copied by itself";
+}
+
 TEST(CheckOptionsTest, IdsAreUniqueAmongAllDevices) {
   const DiskConfig disk = {.backend = FileConfig{.path = "p"}};
   EXPECT_EQ(CheckError([&](MachineConfig& c) {

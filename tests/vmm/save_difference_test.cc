@@ -13,6 +13,7 @@
 
 #include "base/pages.h"
 #include "ringside/snapshot_merge.h"
+#include "tests/support/huge_pages.h"
 #include "tests/support/races.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/vmm/saving_machine.h"
@@ -100,6 +101,23 @@ TEST_P(SaveDifferenceUnderLoad, AChainOfTenIsTheMemoryAsItWas) {
   const PageRuns pages = StateOf(Place(last)).difference->pages;
   EXPECT_GT(PagesOf(pages), 0U);
   EXPECT_LT(PagesOf(pages), config.memory / kPageSize / 4) << "it is no difference";
+  ExpectGoesOn(config);
+}
+
+// KVM notes small pages there, too.
+TEST_F(SaveDifference, OfHugePages) {
+  const testing::SetAsideHugePages pool(kGuestHugePages);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  MachineConfig config = ConfigOf({Engine::kIoUring, "irq", 1}, "60s");
+  config.huge_pages = HugePages::k2M;
+  auto machine = Begin(config);
+  ExpectProgress(*machine);
+  ASSERT_TRUE(SaveNext(*machine, 0, kTrack));
+  const int last = SaveChain(std::move(machine), 1, 3);
+  ExpectMerged(last);
+  EXPECT_LT(PagesOf(StateOf(Place(last)).difference->pages), config.memory / kPageSize / 4)
+      << "it is no difference";
+  config.restore_memory = RestoreMemory::kCopied;
   ExpectGoesOn(config);
 }
 

@@ -1,13 +1,18 @@
 // Machines that are saved while their guests are at work, end, and go on from what was saved.
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <random>
 
+#include "base/huge_pages.h"
+#include "base/status.h"
 #include "kvm/cpu_features.h"
 #include "kvm/memory_layout.h"
+#include "tests/support/huge_pages.h"
 #include "tests/support/races.h"
+#include "tests/support/recording_log.h"
 #include "tests/support/status_matchers.h"
 #include "tests/support/vmm/saving_machine.h"
 #include "vmm/machine_state.h"
@@ -68,6 +73,43 @@ TEST_F(SaveMachineTest, TwoGoOnAtOnce) {
   }
   EXPECT_EQ(Make(config)->Pause(absl::ZeroDuration()).code(), absl::StatusCode::kDeadlineExceeded)
       << "a third one, which has not started";
+}
+
+TEST_F(SaveMachineTest, OneOfHugePagesGoesOnInOthers) {
+  const testing::SetAsideHugePages pool(kGuestHugePages);
+  SKIP_WITHOUT_HUGE_PAGES(pool);
+  const uint64_t before = pool.Free();
+  MachineConfig config = ConfigOf({Engine::kIoUring, "irq", 2}, "300ms");
+  config.huge_pages = HugePages::k2M;
+  auto machine = Begin(config);
+  EXPECT_EQ(pool.Free(), before - kGuestHugePages);
+  ExpectProgress(*machine);
+  MachineConfig another = config;
+  another.disks.clear();
+  if (before < 2 * kGuestHugePages) {
+    EXPECT_THAT(std::string(Message(Machine::Create(another).status())),
+                HasSubstr("32 huge pages of 2M are wanted, and "));
+  }
+  SaveAndEnd(std::move(machine), Place(1));
+  EXPECT_EQ(pool.Free(), before);
+  GoOnFrom(Place(1), config);
+  EXPECT_THAT(Machine::Create(config).status(), IsBadInput("hugepages 2M is", "=copied, or leave"));
+  config.restore_memory = RestoreMemory::kCopied;
+  machine = Begin(config);
+  EXPECT_EQ(pool.Free(), before - kGuestHugePages);
+  EndWell(*machine);
+}
+
+// The log tells where it cannot be, and the machine runs anyhow.
+TEST_F(SaveMachineTest, HugePagesThatAreTransparentMayBeNone) {
+  testing::RecordingLog log;
+  MachineConfig config = ConfigOf({Engine::kIoUring, "irq", 1}, "10ms");
+  config.huge_pages = HugePages::kTransparent;
+  config.log = &log;
+  EndWell(*Begin(config));
+  const std::string why = WhyNoSharedHugePages();
+  EXPECT_EQ(std::ranges::count(log.lines(), "hugepages transparent has no effect: " + why),
+            why.empty() ? 0 : 1);
 }
 
 // What its guest finds in memory at the moment it was saved: the identifier of the generation, and

@@ -37,6 +37,9 @@ class TestConsole {
 // The test guest with this command line, on `console`.
 MachineConfig GuestConfig(const TestConsole& console, const std::string& command_line);
 
+// Its memory.
+inline constexpr uint64_t kGuestHugePages = 32;  // of 2 MiB
+
 struct GuestRun {
   MachineEnd end;
   std::string output;

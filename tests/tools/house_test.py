@@ -36,7 +36,7 @@ class House(unittest.TestCase):
         self.addCleanup(directory.cleanup)
         self.root = Path(directory.name)
         self.put("CMakeLists.txt", "ringside_library(low DEPENDS absl::status)\n"
-                                   "ringside_library(side USES low)\n"
+                                   "ringside_library(side USES low OFF_PATH)\n"
                                    "ringside_library(mid USES low\n                 DEPENDS x)\n"
                                    "ringside_library(up USES low mid)\n")
         self.put("command/CMakeLists.txt", "ringside_library(command USES low mid up)\n")

@@ -4,8 +4,7 @@
 # the folders it USES and of no others: each library offers its folder alone, through a link in the
 # build tree. The public headers, include/ringside/, are to the left of all: they use none.
 #
-# OFF_PATH: no I/O goes through it. Under a sanitizer it is not optimised, as that would take longer
-# than all its tests.
+# OFF_PATH: no I/O goes through it.
 set(RINGSIDE_FOLDERS base poll vfio block faults file overlay nvme net agent snapshot devices kvm boot
                      vmm http api advice image command)
 
@@ -14,8 +13,14 @@ set(RINGSIDE_FOLDERS base poll vfio block faults file overlay nvme net agent sna
 set(RINGSIDE_PRECOMPILED
   <algorithm> <functional> <memory> <optional> <span> <string> <vector> <absl/status/statusor.h>
   <absl/strings/str_format.h> <absl/time/time.h>)
-# And for those off the path, where a sanitizer's builds are not optimised.
-set(RINGSIDE_PRECOMPILED_OFF_PATH ${RINGSIDE_PRECOMPILED} <nlohmann/json.hpp> <CLI/CLI.hpp>)
+# What no I/O goes through is as small as can be: it is half of the program.
+# Under a sanitizer it is not optimised, as that would take longer than all its tests.
+if(RINGSIDE_SANITIZE)
+  set(off_path_options -O0)
+  set(off_path_precompiled <nlohmann/json.hpp> <CLI/CLI.hpp>)
+elseif(CMAKE_BUILD_TYPE STREQUAL "Release")
+  set(off_path_options -Os -Wno-maybe-uninitialized)  # of which GCC is not sure in a std::optional
+endif()
 
 function(ringside_library folder)
   cmake_parse_arguments(ARG "OFF_PATH" "" "USES;DEPENDS" ${ARGN})
@@ -39,6 +44,10 @@ function(ringside_library folder)
   add_library(${target} STATIC ${sources})
   target_include_directories(${target} PUBLIC ${include_dir})
   target_link_libraries(${target} PUBLIC ${ARG_USES} ${ARG_DEPENDS})
+  if(CMAKE_BUILD_TYPE STREQUAL "Release")
+    # Whoever links it can leave out the functions that nobody calls (--gc-sections).
+    target_compile_options(${target} PRIVATE -ffunction-sections -fdata-sections)
+  endif()
   if(folder STREQUAL base)
     target_include_directories(${target} PUBLIC ${CMAKE_SOURCE_DIR}/include)
     # Each source is compiled once, for the static library as for the shared one; for all that is
@@ -46,10 +55,10 @@ function(ringside_library folder)
     target_compile_options(${target} PUBLIC
       -fPIC -fvisibility=hidden -fvisibility-inlines-hidden -fno-semantic-interposition)
     target_precompile_headers(${target} PRIVATE ${RINGSIDE_PRECOMPILED})
-  elseif(ARG_OFF_PATH AND RINGSIDE_SANITIZE)
-    target_compile_options(${target} PRIVATE -O0)
+  elseif(ARG_OFF_PATH)
+    target_compile_options(${target} PRIVATE ${off_path_options})
     if(folder STREQUAL vmm)  # the first of them
-      target_precompile_headers(${target} PRIVATE ${RINGSIDE_PRECOMPILED_OFF_PATH})
+      target_precompile_headers(${target} PRIVATE ${RINGSIDE_PRECOMPILED} ${off_path_precompiled})
     else()
       target_precompile_headers(${target} REUSE_FROM ringside_vmm)
     endif()

@@ -109,22 +109,16 @@ size_t Virtqueue::Take(std::span<DescriptorChain> chains) {
 }
 
 [[gnu::noinline]] bool Virtqueue::FindRegion(uint64_t address, uint64_t length) {
-  const MemoryRegion* const region = memory_.Region(address, length);
+  const MemoryRegion* const region = length == 0 ? nullptr : memory_.Region(address, length);
   if (region != nullptr) region_ = region;
   return region != nullptr;
-}
-
-// The region a buffer lies in, or null.
-inline const MemoryRegion* Virtqueue::RegionOf(const Descriptor& buffer) {
-  return buffer.length() == 0 ? nullptr : memory_.Region(buffer.address, buffer.length());
 }
 
 // The table that an indirect descriptor stands for, or null (section 2.7.5.3.1).
 inline const std::byte* Virtqueue::IndirectTable(const Descriptor& descriptor) {
   if (!indirect_ || (descriptor.flags() & kDescNext) != 0) return nullptr;
-  const MemoryRegion* region = RegionOf(descriptor);
-  if (region == nullptr || descriptor.length() % kDescriptorSize != 0) return nullptr;
-  return region->At(descriptor.address);
+  if (descriptor.length() == 0 || descriptor.length() % kDescriptorSize != 0) return nullptr;
+  return memory_.At(descriptor.address, descriptor.length());
 }
 
 bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
@@ -155,12 +149,12 @@ bool Virtqueue::Walk(const DescriptorChain& chain, ChainBuffers& buffers) {
     uint64_t offset = descriptor.address - region_start;  // wraps to huge if below
     if (offset >= region_size || descriptor.length() - uint64_t{1} >= region_size - offset)
         [[unlikely]] {
-      const MemoryRegion* region = RegionOf(descriptor);
-      if (region == nullptr) return Break("a buffer is empty or lies outside memory");
-      region_ = region;
-      region_start = region->guest_address;
-      region_size = region->size;
-      region_host = region->host;
+      if (!FindRegion(descriptor.address, descriptor.length())) {
+        return Break("a buffer is empty or lies outside memory");
+      }
+      region_start = region_->guest_address;
+      region_size = region_->size;
+      region_host = region_->host;
       offset = descriptor.address - region_start;
     }
     if ((descriptor.flags() & kDescWrite) != 0) {

@@ -156,9 +156,8 @@ class Virtqueue {
  private:
   Virtqueue(const GuestMemory& memory, const Layout& layout, const Areas& areas);
 
-  // Whether there is one that holds all of it, which is region_ then.
+  // Whether a buffer lies in one, which is region_ then. An empty one lies in none.
   bool FindRegion(uint64_t address, uint64_t length);
-  const MemoryRegion* RegionOf(const Descriptor& buffer);
   const std::byte* IndirectTable(const Descriptor& descriptor);
   void SetAvailEvent(uint16_t index);
   void NoteUsedRing() const;

@@ -8,7 +8,7 @@
 set -u
 ringside=$1 turns=$2 kernel=$3 initrd=$4 root=$5
 . "$(dirname "$0")/common.sh"
-limit=90  # seconds; a boot that comes to its end takes 10 to 20
+limit=150  # seconds; a boot that comes to its end takes 20 to 80, by the load of the host
 
 # outcome: of the guest that has ended, or that finish has ended.
 outcome() {

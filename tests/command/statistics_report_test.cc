@@ -116,18 +116,20 @@ TEST(StatisticsReportTest, TheJsonHasTheLatenciesOfWhatWasTraced) {
 // A counter of a backend needs no word in the reports.
 TEST(StatisticsReportTest, ADiskTellsWhateverItsBackendCounts) {
   MachineStatistics statistics;
-  statistics.disks = {{.path = "nvme://0000:00:04.0/1",
-                       .cache = "none",
-                       .engine = "nvme",
-                       .counters = {{"commands", 11}, {"splits", 0}, {"never_heard_of", 20}}},
-                      {.path = "file", .cache = "writeback"}};
+  statistics.disks = {
+      {.path = "nvme://0000:00:04.0/1",
+       .cache = "none",
+       .engine = "nvme",
+       .counters = {{"commands", 11}, {"splits", 0}, {"never_heard_of", 20}, {"outer.reads", 7}}},
+      {.path = "file", .cache = "writeback"}};
   const std::string table = StatisticsTable(statistics);
   EXPECT_THAT(table, HasSubstr("disk nvme://0000:00:04.0/1: cache=none aio=nvme, 11 commands, "
-                               "20 never heard of\n"));
+                               "20 never heard of, 7 outer.reads\n"));
   EXPECT_THAT(table, HasSubstr("disk file: cache=writeback aio=unused\n"));
   const nlohmann::json json = nlohmann::json::parse(StatisticsJsonText(statistics));
-  EXPECT_EQ(json["disks"][0]["counters"],
-            nlohmann::json::parse(R"({"commands":11,"splits":0,"never_heard_of":20})"));
+  EXPECT_EQ(
+      json["disks"][0]["counters"],
+      nlohmann::json::parse(R"({"commands":11,"splits":0,"never_heard_of":20,"outer.reads":7})"));
   EXPECT_EQ(json["disks"][1]["counters"], nlohmann::json::object());
 }
 

@@ -13,7 +13,7 @@ set(RINGSIDE_FOLDERS base poll vfio block faults file overlay nvme net agent sna
 set(RINGSIDE_PRECOMPILED
   <algorithm> <functional> <memory> <optional> <span> <string> <vector> <absl/status/statusor.h>
   <absl/strings/str_format.h> <absl/time/time.h>)
-# What no I/O goes through is as small as can be: it is half of the program.
+# What no I/O goes through is compiled for size.
 # Under a sanitizer it is not optimised, as that would take longer than all its tests.
 if(RINGSIDE_SANITIZE)
   set(off_path_options -O0)

@@ -175,6 +175,12 @@ std::optional<ExitMessage> DecodeExit(std::string_view payload) {
   return exit;
 }
 
+std::string NameOfTree(std::string_view path) {
+  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
+  std::string name(path.substr(path.rfind('/') + 1));
+  return name == "." || name == ".." ? "" : name;
+}
+
 std::optional<EntryMessage> DecodeEntry(std::string_view payload) {
   WireReader reader(payload);
   EntryMessage entry;

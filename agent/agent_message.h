@@ -142,6 +142,8 @@ std::optional<ErrorMessage> DecodeError(std::string_view payload);
 std::optional<ExecMessage> DecodeExec(std::string_view payload);
 std::optional<TerminalSize> DecodeResize(std::string_view payload);
 std::optional<ExitMessage> DecodeExit(std::string_view payload);
+// The name that the tree at a path gets in a receiver's directory. Empty: it has none of its own.
+std::string NameOfTree(std::string_view path);
 std::optional<EntryMessage> DecodeEntry(std::string_view payload);
 std::optional<GetMessage> DecodeGet(std::string_view payload);
 std::optional<std::string_view> DecodePut(std::string_view payload);  // the path

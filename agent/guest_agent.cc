@@ -153,7 +153,7 @@ absl::Status GuestAgent::CopyIn(const std::string& from, const std::string& to,
 absl::Status GuestAgent::CopyOut(const std::string& from, const std::string& to,
                                  bool directories) const {
   TreeWriter tree;
-  RINGSIDE_RETURN_IF_ERROR(StatusOfFault(tree.Open(to)));
+  RINGSIDE_RETURN_IF_ERROR(StatusOfFault(tree.OpenToGet(to, from, directories)));
   RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(vsock_, port_, patience_));
   return client.Get(from, directories,
                     [&](const AgentFrame& frame) { return StatusOfFault(tree.Take(frame)); });

@@ -16,12 +16,6 @@ constexpr size_t kMostDepth = 128;  // each directory of the way has a descripto
 // A FIFO that nobody writes, or a terminal, must not hold the reader.
 constexpr int kCareful = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
-std::string LastComponent(std::string_view path) {
-  while (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
-  std::string name(path.substr(path.rfind('/') + 1));
-  return name == "." || name == ".." ? "" : name;
-}
-
 uint32_t Permissions(mode_t mode) {
   return mode & 0777;
 }
@@ -30,7 +24,7 @@ uint32_t Permissions(mode_t mode) {
 
 void TreeReader::Open(std::string_view path, bool with_directories) {
   path_ = path;
-  top_name_ = LastComponent(path);
+  top_name_ = NameOfTree(path);
   with_directories_ = with_directories;
 }
 

@@ -16,6 +16,10 @@ AgentFault OutOfOrder() {
   return {EPROTO, "a message of the tree is out of order"};
 }
 
+AgentFault HasNoName() {
+  return {EISDIR, "what has no name of its own cannot be put into a directory: name the target"};
+}
+
 // Nobody else's: of several writers in one directory each has its own.
 std::string TemporaryName() {
   uint64_t number = 0;
@@ -43,6 +47,14 @@ AgentFault TreeWriter::Open(std::string_view path) {
   top_ = UniqueFd(open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!top_.valid()) return AgentFault::Of(errno, "cannot open", directory);
   return {};
+}
+
+AgentFault TreeWriter::OpenToGet(std::string_view path, std::string_view source,
+                                 bool with_directories) {
+  if (AgentFault fault = Open(path)) return fault;
+  if (top_name_.empty()) top_name_ = NameOfTree(source);
+  with_directories_ = with_directories;
+  return top_name_.empty() ? HasNoName() : AgentFault{};
 }
 
 AgentFault TreeWriter::Take(const AgentFrame& frame) {
@@ -74,8 +86,11 @@ AgentFault TreeWriter::TakeEntry(const EntryMessage& sent) {
   has_begun_ = true;
   EntryMessage entry = sent;
   if (is_top && !top_name_.empty()) entry.name = top_name_;
-  if (entry.name.empty()) {
-    return {EISDIR, "what has no name of its own cannot be put into a directory: name the file"};
+  if (entry.name.empty()) return HasNoName();
+  // Who sends a tree follows a link at its top.
+  if (is_top && entry.kind == EntryKind::kLink) return {EPROTO, "the tree is a symbolic link"};
+  if (entry.kind == EntryKind::kDirectory && !with_directories_) {
+    return {EISDIR, "a directory came where a file was asked for"};
   }
   switch (entry.kind) {
     case EntryKind::kFile:
@@ -120,10 +135,11 @@ AgentFault TreeWriter::EndFile() {
 
 AgentFault TreeWriter::EnterDirectory(const EntryMessage& entry) {
   if (entered_.size() >= kMostDepth) return {ELOOP, "the tree is too deep"};
-  Directory directory = {.fd = {}, .mode = entry.mode, .name = std::string(entry.name)};
-  // One that is there already stays what it is, but for its permissions.
-  if (mkdirat(place(), directory.name.c_str(), 0700) != 0 && errno != EEXIST) {
-    return AgentFault::Of(errno, "cannot make directory", entry.name);
+  Directory directory = {
+      .fd = {}, .mode = entry.mode, .is_new = true, .name = std::string(entry.name)};
+  if (mkdirat(place(), directory.name.c_str(), 0700) != 0) {
+    if (errno != EEXIST) return AgentFault::Of(errno, "cannot make directory", entry.name);
+    directory.is_new = false;
   }
   directory.fd = UniqueFd(openat(place(), directory.name.c_str(), kInside));
   if (!directory.fd.valid()) return AgentFault::Of(errno, "cannot open directory", entry.name);
@@ -134,7 +150,7 @@ AgentFault TreeWriter::EnterDirectory(const EntryMessage& entry) {
 AgentFault TreeWriter::Leave() {
   if (entered_.empty() || file_.valid()) return OutOfOrder();
   const Directory& left = entered_.back();
-  if (fchmod(left.fd.get(), left.mode) != 0) {
+  if (left.is_new && fchmod(left.fd.get(), left.mode) != 0) {
     return AgentFault::Of(errno, "cannot set the permissions of", left.name);
   }
   entered_.pop_back();

@@ -1,10 +1,12 @@
 // Files, directories and symbolic links from the messages of a tree (docs/agent.md), on either
 // side: the agent's for PUT, the client's for GET. The sender is not trusted: nothing outside of
 // the place that Open was given is made or changed, whatever it sends and in whatever order. For
-// that each name is one component, and no symbolic link below that place is followed.
+// that each name is one component, and no symbolic link below that place is followed. Nor is the
+// tree itself one: whoever names the same place again would follow it.
 //
 // A file gets its name when all of it is there; until then it has another one beside, and what is
-// cut off leaves nothing. Permissions are as sent, without set-user-ID and the like.
+// cut off leaves nothing. Permissions are as sent, without set-user-ID and the like; a directory
+// that was there already keeps its own.
 //
 // Threads: one. It waits for the disk.
 #pragma once
@@ -29,6 +31,9 @@ class TreeWriter {
   // `path` is the tree's own name; if it is a directory, the tree is put into that under the name
   // that its sender gives it.
   AgentFault Open(std::string_view path);
+  // The same for the tree at `source`, which was asked for: in a directory it gets the name that it
+  // has there, whatever its sender says, and it is a file unless there may be directories.
+  AgentFault OpenToGet(std::string_view path, std::string_view source, bool with_directories);
   // ENTRY, DATA, FILE_END, LEAVE, TREE_END. After a fault there is nothing more to be given.
   AgentFault Take(const AgentFrame& frame);
   bool is_complete() const { return is_complete_; }
@@ -37,6 +42,7 @@ class TreeWriter {
   struct Directory {
     UniqueFd fd;
     uint32_t mode;  // that it gets when it is left
+    bool is_new;    // else it keeps its own
     std::string name;
   };
 
@@ -55,6 +61,7 @@ class TreeWriter {
   UniqueFd file_;
   std::string file_name_, temporary_name_;
   uint32_t file_mode_ = 0;
+  bool with_directories_ = true;
   bool has_begun_ = false;
   bool is_complete_ = false;
 };

@@ -62,23 +62,25 @@ absl::Status WriteOut(const AgentFrame& frame) {
 
 absl::Status Get(AgentClient& client, const CpOptions& options) {
   const bool to_stdout = options.target == "-";
+  const std::string_view source = std::string_view(options.source).substr(kGuest.size());
   TreeWriter tree;
-  if (!to_stdout) RINGSIDE_RETURN_IF_ERROR(StatusOfFault(tree.Open(options.target)));
+  if (!to_stdout) {
+    RINGSIDE_RETURN_IF_ERROR(
+        StatusOfFault(tree.OpenToGet(options.target, source, options.with_directories)));
+  }
   ProgressBar bar(STDERR_FILENO);
   uint64_t done = 0;
-  return client.Get(std::string_view(options.source).substr(kGuest.size()),
-                    options.with_directories, [&](const AgentFrame& frame) {
-                      const std::optional<EntryMessage> entry = frame.type == AgentType::kEntry
-                                                                    ? DecodeEntry(frame.payload)
-                                                                    : std::nullopt;
-                      if (entry) {
-                        done = 0;
-                        bar.Begin("copying", entry->size);
-                      } else if (frame.type == AgentType::kData) {
-                        bar.At(done += frame.payload.size());
-                      }
-                      return to_stdout ? WriteOut(frame) : StatusOfFault(tree.Take(frame));
-                    });
+  return client.Get(source, options.with_directories, [&](const AgentFrame& frame) {
+    const std::optional<EntryMessage> entry =
+        frame.type == AgentType::kEntry ? DecodeEntry(frame.payload) : std::nullopt;
+    if (entry) {
+      done = 0;
+      bar.Begin("copying", entry->size);
+    } else if (frame.type == AgentType::kData) {
+      bar.At(done += frame.payload.size());
+    }
+    return to_stdout ? WriteOut(frame) : StatusOfFault(tree.Take(frame));
+  });
 }
 
 absl::Status Copy(const CpOptions& options) {

@@ -141,6 +141,45 @@ TEST_F(TreeTest, AFileInThePlaceOfALinkReplacesTheLink) {
   EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(root_ / "to/d/f")));
 }
 
+// It asked for a file of that name, and has a directory with files that a login runs.
+TEST_F(TreeTest, WhoAskedForATreeNamesIt) {
+  TreeWriter file;
+  EXPECT_FALSE(file.OpenToGet((root_ / "to").string(), "/etc/os-release", false));
+  EXPECT_EQ(Send(file, EntryMessage{.name = ".bashrc"}), 0);
+  EXPECT_EQ(Send(file, AgentType::kFileEnd), 0);
+  EXPECT_TRUE(fs::exists(root_ / "to/os-release"));
+  EXPECT_FALSE(fs::exists(root_ / "to/.bashrc"));
+  TreeWriter directory;
+  EXPECT_FALSE(directory.OpenToGet((root_ / "to").string(), "/etc/os-release", false));
+  EXPECT_EQ(Send(directory, EntryMessage{.kind = EntryKind::kDirectory, .name = ".ssh"}), EISDIR);
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_ / "to"), {}), 1);
+  for (const char* nameless : {"/", "/a/..", "."}) {
+    TreeWriter writer;
+    EXPECT_EQ(writer.OpenToGet((root_ / "to").string(), nameless, true).error, EISDIR) << nameless;
+    EXPECT_FALSE(writer.OpenToGet((root_ / "to/new").string(), nameless, true)) << nameless;
+  }
+}
+
+// The next tree for the same place would go where it points.
+TEST_F(TreeTest, ATreeIsNoLink) {
+  TreeWriter writer;
+  EXPECT_FALSE(writer.OpenToGet((root_ / "to/copy").string(), "/log", true));
+  EXPECT_EQ(Send(writer, EntryMessage{.kind = EntryKind::kLink, .name = "log", .target = "/root"}),
+            EPROTO);
+  EXPECT_TRUE(fs::is_empty(root_ / "to"));
+}
+
+TEST_F(TreeTest, ADirectoryThatIsThereKeepsItsPermissions) {
+  fs::create_directory(root_ / "to/d");
+  chmod((root_ / "to/d").c_str(), 0700);
+  TreeWriter writer;
+  EXPECT_FALSE(writer.Open((root_ / "to").string()));
+  EXPECT_EQ(Send(writer, EntryMessage{.kind = EntryKind::kDirectory, .mode = 0777, .name = "d"}),
+            0);
+  EXPECT_EQ(Send(writer, AgentType::kLeave), 0);
+  EXPECT_EQ(ModeOf(root_ / "to/d"), 0700U);
+}
+
 TEST_F(TreeTest, MessagesOutOfOrderAreRefused) {
   const EntryMessage file = {.name = "f"};
   const EntryMessage directory = {.kind = EntryKind::kDirectory, .mode = 0700, .name = "d"};

@@ -95,12 +95,15 @@ void Get(std::string_view bytes) {
   const Place place;
   {
     TreeWriter tree;
-    Require(!tree.Open((place.path / "in").string()));
+    Require(!tree.OpenToGet((place.path / "in").string(), "/there", true));
     (void)client.Get("/there", true,
                      [&](const AgentFrame& frame) { return StatusOfFault(tree.Take(frame)); });
   }
   for (const fs::directory_entry& entry : fs::directory_iterator(place.path)) {
     Require(entry.path() == place.path / "in");
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(place.path / "in")) {
+    Require(entry.path().filename() == "there" && !entry.is_symlink());
   }
 }
 

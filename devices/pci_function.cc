@@ -11,7 +11,6 @@ namespace {
 // Section 6.1, header type 0.
 constexpr uint32_t kVendorId = 0x00;
 constexpr uint32_t kDeviceId = 0x02;
-constexpr uint32_t kCommand = 0x04;
 constexpr uint32_t kRevisionAndClass = 0x08;
 constexpr uint32_t kFirstBar = 0x10;
 constexpr uint32_t kSubsystemVendorId = 0x2c;
@@ -97,6 +96,10 @@ absl::Status PciFunction::RestoreConfig(const ConfigState& state) {
   RINGSIDE_RETURN_IF_ERROR(CheckConfig(state));
   std::memcpy(config_.data(), state.bytes.data(), kConfigSize);
   return absl::OkStatus();
+}
+
+bool PciFunction::MastersBus() const {
+  return (Get<uint16_t>(kCommand) & kBusMaster) != 0;
 }
 
 uint64_t PciFunction::BarAddress(size_t index) const {

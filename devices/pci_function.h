@@ -95,7 +95,10 @@ class PciFunction {
     return offset < field + field_size && field < offset + size;
   }
 
+  static constexpr uint32_t kCommand = 0x04;
   static constexpr uint32_t kStatus = 0x06;
+  // Section 6.2.2: whether it may read and write memory by itself.
+  bool MastersBus() const;
   // Section 6.2.3: an interrupt by pin is pending. Not saved, as it follows from the device.
   void SetInterruptStatus(bool pending);
 

@@ -324,7 +324,15 @@ void VirtioPci::BeforeConfigRead(uint32_t offset, size_t size) {
   Put(data_at, data);
 }
 
+// A kernel that starts another one in its place takes the bit away and does no more (Linux, kexec):
+// what the device goes on writing would be in the other's memory. A driver that never sets the bit
+// has its device all the same.
+void VirtioPci::ApplyBusMaster() {
+  if (std::exchange(mastered_bus_, MastersBus()) && !mastered_bus_) WriteStatus(0);
+}
+
 void VirtioPci::AfterConfigWrite(uint32_t offset, size_t size) {
+  if (Overlaps(offset, size, kCommand, sizeof(uint16_t))) ApplyBusMaster();
   if (Overlaps(offset, size, msix_capability_ + Msix::kControlOffset, sizeof(uint16_t))) {
     ApplyMsixControl();
   }

@@ -88,6 +88,7 @@ class VirtioPci final : public PciFunction, private IoHandler {
   // The part of BAR 0 that the access window shows: its length, or 0 if the guest chose nonsense.
   size_t Window(uint64_t& offset) const;
   void ApplyMsixControl();
+  void ApplyBusMaster();
   void RemoveDoorbells();
 
   const std::string name_;
@@ -107,6 +108,7 @@ class VirtioPci final : public PciFunction, private IoHandler {
   uint64_t doorbells_at_ = 0;
   std::vector<uint16_t> doorbells_;
   bool said_no_doorbell_ = false;
+  bool mastered_bus_ = false;  // after the last write to the command register
 };
 
 }  // namespace ringside

@@ -44,6 +44,7 @@ absl::Status VirtioPci::Restore(const State& state) {
   queue_select_.store(state.queue_select, std::memory_order_relaxed);
   // The device comes last: with its vectors connected, no interrupt of it goes astray.
   ApplyMsixControl();
+  mastered_bus_ = MastersBus();
   return transport_->Restore(state.transport);
 }
 

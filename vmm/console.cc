@@ -301,10 +301,20 @@ void Console::KeepInput(std::span<const std::byte> typed) {
 }
 
 void Console::PassInput() {
-  // What the port does not take now it asks for by InputDrained, which comes back here.
+  OfferInput();
+  AwaitInput();
+}
+
+// How much of it the port has taken. What it does not take now it asks for by InputDrained, and is
+// offered it then.
+size_t Console::OfferInput() {
   const size_t taken = holding_ ? 0 : serial_->Receive(input_pending_);
   input_pending_.erase(input_pending_.begin(),
                        input_pending_.begin() + static_cast<ptrdiff_t>(taken));
+  return taken;
+}
+
+void Console::AwaitInput() {
   if (!reading_) return;
   if (input_pending_.size() < kBufferSize) discarding_ = false;
   if (input_pending_.size() < kBufferSize || discarding_) {
@@ -326,6 +336,8 @@ void Console::LosePatience() {
   const bool is_over = read(patience_.get(), &times, sizeof times) == sizeof times;
   if (input_pending_.size() < kBufferSize || !reading_) return;
   if (!is_over) return io_thread_.Arm(patience_watch_);
+  // It may be this thread that was late: the guest has made room, and its word has not come yet.
+  if (OfferInput() > 0) return AwaitInput();
   if (!std::exchange(loss_logged_, true)) {
     log_.Log(Severity::kWarning, "the guest takes no input: what is typed further is lost to it");
   }

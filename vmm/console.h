@@ -91,6 +91,8 @@ class Console final : public Pausable, private SerialPeer {
   void ReadInput();
   void KeepInput(std::span<const std::byte> typed);
   void PassInput();
+  size_t OfferInput();
+  void AwaitInput();
   void WaitForTheGuest();
   void LosePatience();
   void ApplyPause();

@@ -3,6 +3,7 @@
 #include <cerrno>
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,6 +37,9 @@ TEST(MemoryFileTest, HolesCanBePunched) {
 
 // Nothing is reserved by the file alone, so there need be none.
 TEST(MemoryFileTest, OfHugePagesHasTheSameSealsAndWholePages) {
+  if (!UniqueFd(memfd_create("none", MFD_CLOEXEC | MFD_HUGETLB)).valid()) {
+    GTEST_SKIP() << "the kernel has no huge pages of its own";
+  }
   const auto create = [](uint64_t size) {
     return CreateMemoryFile("test", size, MemoryFileUse::kStaysWritable, MemoryFilePages::k2M);
   };

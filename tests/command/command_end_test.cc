@@ -105,10 +105,8 @@ TEST_F(CommandEndTest, ASignalAfterTheGuestsEndIsNotTwoToWaitFor) {
   ASSERT_TRUE(testing::SpinUntil([&] { return HasVcpu(process); }));
   testing::WriteAll(typed.write_end.get(), "bye\n");
   ASSERT_TRUE(testing::SpinUntil([&] { return !HasVcpu(process); }));
-  const absl::Time start = absl::Now();
   process.Signal(SIGTERM);
-  EXPECT_EQ(process.Wait(), 128 + SIGTERM);
-  EXPECT_LT(absl::Now() - start, absl::Seconds(1));
+  EXPECT_EQ(process.Wait(), 128 + SIGTERM);  // by itself it would end with 0
 }
 
 // A lease makes whoever opens the file wait for its holder, who is told.

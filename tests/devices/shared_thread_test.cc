@@ -15,6 +15,7 @@
 #include "tests/support/devices/virtio_blk_rig.h"
 #include "tests/support/poll/run_on.h"
 #include "tests/support/poll/waiters.h"
+#include "tests/support/races.h"
 
 namespace ringside::testing {
 namespace {

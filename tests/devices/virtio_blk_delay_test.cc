@@ -31,8 +31,8 @@ class VirtioBlkDelayTest : public VirtioBlkFixture,
                                           VirtioBlkConfig{.serial = "slow", .queues = 1});
     Activate();
     for (int i = 0; i < kReads; ++i) driver().AddRead(8, 512);
-    rig().Publish();
     start_ns_ = MonotonicNs();
+    rig().Publish();
     Settle();
   }
 

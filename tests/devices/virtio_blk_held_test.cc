@@ -21,11 +21,11 @@ class VirtioBlkHeldTest : public VirtioBlkMoveFixture {
     setting.driver.queue.event_idx = true;
     Start(setting);
     disk_->Hold(true);
-    // As if they had other work: a thread that sleeps lets go of what it holds.
-    for (const auto& thread : threads_) RunOn(*thread, [&] { thread->RequestBegins(); });
+    // As if it had other work: a thread that sleeps lets go of what it holds.
+    RunOn(*threads_[0], [&] { threads_[0]->RequestBegins(); });
   }
   void TearDown() override {
-    for (const auto& thread : threads_) RunOn(*thread, [&] { thread->RequestEnds(); });
+    RunOn(*threads_[0], [&] { threads_[0]->RequestEnds(); });
   }
 
   const SignalStats& signals() const { return device_->stats(0).signals; }

@@ -197,6 +197,24 @@ TEST_F(VirtioPciTest, ShowsTheDevicesConfiguration) {
   EXPECT_EQ(ReadAs<uint64_t>(*bar_, at + 4088), 0u);
 }
 
+// As by a kernel that starts another one in its place.
+TEST_F(VirtioPciTest, ADeviceThatMayMasterTheBusNoMoreIsReset) {
+  constexpr uint16_t kMemorySpace = 2, kBusMaster = 4;
+  Run();
+  SetConfig<uint16_t>(0x04, kMemorySpace);  // a driver that never set it goes on
+  EXPECT_TRUE(device_.active);
+  SetConfig<uint16_t>(0x04, kMemorySpace | kBusMaster);
+  SetConfig<uint8_t>(0x04, kMemorySpace | kBusMaster);
+  EXPECT_TRUE(device_.active);
+  SetConfig<uint16_t>(0x04, kMemorySpace);
+  EXPECT_FALSE(device_.active);
+  EXPECT_EQ(Get<uint8_t>(kStatus), 0);
+  Run();
+  EXPECT_TRUE(device_.active);
+  SetConfig<uint16_t>(0x04, kMemorySpace);  // once
+  EXPECT_TRUE(device_.active);
+}
+
 TEST_F(VirtioPciTest, DoorbellsFollowTheBar) {
   const auto& transport = pci_->transport();
   const uint64_t offset = structures_[kNotify].offset;

@@ -1,14 +1,30 @@
 #include "devices/virtio_rng.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "devices/virtio_transport.h"
 #include "tests/support/poll/run_on.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/wait.h"
+
+namespace {
+
+std::atomic<uint64_t> random_calls{0};
+
+}  // namespace
+
+// In the C library's place, to be counted.
+extern "C" ssize_t getrandom(void* buffer, size_t size, unsigned flags) {
+  ++random_calls;
+  return syscall(SYS_getrandom, buffer, size, flags);
+}
 
 namespace ringside {
 namespace {
@@ -154,6 +170,27 @@ TEST_F(VirtioRngTest, GivesALargeChainALimitedShare) {
   EXPECT_TRUE(IsRandom(kBuffers + 65536, 65536 - 60000));
   EXPECT_TRUE(IsZero(kBuffers + 65536 + 65536 - 60000, 4096));
   EXPECT_TRUE(IsZero(kBuffers + (4 << 20), 16));
+}
+
+// A system call for each of them would hold up the thread for as long as a thousand requests do.
+TEST_F(VirtioRngTest, ManySmallBuffersAreFilledAtOnce) {
+  Start();
+  for (uint16_t i = 0; i < VirtioRng::kQueueSize; ++i) {
+    const bool last = i + 1 == VirtioRng::kQueueSize;
+    Describe(i, kBuffers + 2 * i, 1, last ? kWrite : kWrite | kNext, static_cast<uint16_t>(i + 1));
+  }
+  Offer(0);
+  const uint64_t before = random_calls;
+  Kick();
+  ASSERT_TRUE(WaitForUsed(1));
+  EXPECT_EQ(random_calls - before, 1U);
+  EXPECT_EQ(UsedLength(0), VirtioRng::kQueueSize);
+  int zeroes = 0;
+  for (uint16_t i = 0; i < VirtioRng::kQueueSize; ++i) {
+    zeroes += Get<uint8_t>(kBuffers + 2 * i) == 0 ? 1 : 0;
+    EXPECT_EQ(Get<uint8_t>(kBuffers + 2 * i + 1), 0);
+  }
+  EXPECT_LT(zeroes, 16);
 }
 
 TEST_F(VirtioRngTest, AGreedyGuestSharesTheThread) {

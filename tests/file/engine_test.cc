@@ -257,7 +257,7 @@ TEST_P(EngineTest, DoesWhatAModelInMemoryDoes) {
   constexpr uint64_t kBlocks = kSize / kBlock;
   std::mt19937 random(20261121);
   std::string model(kSize, '\0');
-#ifdef RINGSIDE_TSAN
+#if defined(RINGSIDE_TSAN) || defined(RINGSIDE_ASAN)
   const int turns = 12;
 #else
   // The disk's journal makes discards slow there.

@@ -40,7 +40,7 @@ if [ "$(word net_link)" = yes ]; then
     until [ "$(cat $carrier)" = 0 ]; do sleep 0.05; done
     echo "guest=sees that the link is down"
     until [ "$(cat $carrier)" = 1 ]; do sleep 0.05; done
-    ping -c 5 -i 0.1 -W 1 -q 10.77.0.1 | sed -n 's/.*, \([0-9]*\)% packet loss.*/replugged_lost=\1/p'
+    ping -c 5 -i 0.1 -W 10 -q 10.77.0.1 | sed -n 's/.*, \([0-9]*\)% packet loss.*/replugged_lost=\1/p'
 fi
 
 if [ -n "${2:-}" ]; then

@@ -171,7 +171,12 @@ TEST_F(NvmeExtremeTest, AnEventWhoseLogNeverComesEndsInAReset) {
   EXPECT_EQ(Write(0, 4096), 0);
 }
 
-using NvmeBackTest = NvmeExtremeTest;  // where the model itself can go and come back
+// Where the model itself can go and come back. It is waited for until a busy test has plugged it
+// in.
+class NvmeBackTest : public NvmeExtremeTest {
+ protected:
+  NvmeBackTest() : NvmeExtremeTest(absl::Seconds(20)) {}
+};
 
 TEST_F(NvmeBackTest, GoingAndComingBackDoesNotFillTheLog) {
   Start({.write_cache = false, .returns = true});

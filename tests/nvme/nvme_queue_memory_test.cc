@@ -18,7 +18,7 @@ class GatedDevice final : public PciDevice {
     void Pass() {
       if (!is_shut) return;
       ++waiting;
-      if (!opened.WaitFor(absl::Seconds(3))) gave_up = true;
+      if (!opened.WaitFor(absl::Seconds(20))) gave_up = true;
       --waiting;
     }
     void Open() {

@@ -39,7 +39,7 @@ class Installed(unittest.TestCase):
     def run_guest(self, program):
         if not os.access("/dev/kvm", os.W_OK):
             self.skipTest("there is no /dev/kvm that can be used")
-        done = subprocess.run([program, GUEST, "rw=randread qd=4 runtime=50ms"],
+        done = subprocess.run([program, GUEST, "rw=randread qd=4 runtime=300ms"],
                               capture_output=True, text=True, check=False, timeout=60)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r'"ios":[1-9].*"errors":0,')

@@ -170,19 +170,21 @@ class Attached {
 
 // Sweeps the moment of the next entry over the device's way from the last one into its sleep.
 TEST_P(SourceStress, PingPongAtDepthOneNeverStops) {
+  const RaceLimit limit;
   const OnTwoProcessors apart(*io_thread_);
   Ring ring;
   RingSource source(ring);
   const Attached attached(*io_thread_, source, Phase::kTake);
-  for (uint32_t round = 1; round <= kRounds; ++round) {
+  uint32_t rounds = 0;
+  while (rounds < kRounds && !limit.IsOver()) {
     source.slow().TakeLines();
-    ring.Put(round);
+    ring.Put(++rounds);
     ASSERT_TRUE(SpinUntil([&] { return ring.AllUsed(); }))
-        << "entry " << round << " was left in the ring";
-    Delay(static_cast<int>(round % 2000));
+        << "entry " << rounds << " was left in the ring";
+    Delay(static_cast<int>(rounds % 2000));
   }
   EXPECT_TRUE(source.in_order());
-  EXPECT_EQ(source.last(), kRounds);
+  EXPECT_EQ(source.last(), rounds);
   EXPECT_GT(ring.kicks(), 0u);
 }
 
@@ -353,7 +355,8 @@ TEST(ParkStress, AnEntryThatMeetsTheLastLookIsNotLost) {
   const RaceLimit limit;
   for (uint32_t round = 1; round <= kParks && !limit.IsOver(); ++round) {
     source.slow().TakeLines();
-    ASSERT_TRUE(SpinUntil([&] { return source.looks() >= kAlmostParked; }));
+    // A turn of a slow machine is too long for the aim alone.
+    ASSERT_TRUE(SpinUntil([&] { return source.looks() >= kAlmostParked + round % 32; }));
     aim.Wait();
     const uint32_t kicks = ring.kicks();
     ring.Put(round);

@@ -155,8 +155,10 @@ TEST_P(IoThreadTimers, EndTheSleepOfAnyPolicy) {
 TEST_P(IoThreadTimers, OneThatIsDisarmedLetsTheThreadSleep) {
   Start(PollKind::kNever);
   TestTimer timer([](int64_t) { ADD_FAILURE(); });
-  RunOn(*io_thread_, [&] { io_thread_->Arm(timer, MonotonicNs() + 50 * kMs); });
-  RunOn(*io_thread_, [&] { io_thread_->Disarm(timer); });
+  RunOn(*io_thread_, [&] {
+    io_thread_->Arm(timer, MonotonicNs() + 50 * kMs);
+    io_thread_->Disarm(timer);
+  });
   const SleepObserver observer(*io_thread_);
   ASSERT_TRUE(observer.WaitUntilItSleeps());
   const uint64_t turns = io_thread_->stats().turns.Get();

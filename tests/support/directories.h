@@ -11,8 +11,8 @@ namespace ringside::testing {
 // A directory for this process alone, gone with the object.
 class TempDirectory {
  public:
-  TempDirectory() {
-    std::string name = ::testing::TempDir() + "ringside-XXXXXX";
+  explicit TempDirectory(const std::string& parent = ::testing::TempDir()) {
+    std::string name = std::filesystem::path(parent) / "ringside-XXXXXX";
     if (mkdtemp(name.data()) == nullptr) std::abort();
     path_ = name;
   }

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "tests/support/wait.h"
 
 namespace ringside {
 namespace {
@@ -37,8 +38,8 @@ char StateOf(const std::string& directory) {
 }
 
 template <typename Condition>
-bool WithinTenSeconds(Condition condition) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+bool InTime(Condition condition) {
+  const absl::Time deadline = absl::Now() + testing::kWaitLimit;
   while (!condition()) {
     if (absl::Now() > deadline) return false;
     absl::SleepFor(absl::Milliseconds(1));
@@ -118,7 +119,7 @@ void ChildProcess::Signal(int signal) const {
 }
 
 int ChildProcess::Wait() {
-  return Reap(std::exchange(pid_, -1), absl::Seconds(10));
+  return Reap(std::exchange(pid_, -1), testing::kWaitLimit);
 }
 
 std::vector<std::string> ChildProcess::Threads() const {
@@ -173,7 +174,7 @@ bool TerminalProcess::ReadSome(int timeout_ms) {
 }
 
 bool TerminalProcess::WaitFor(std::string_view text) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(10);
+  const absl::Time deadline = absl::Now() + testing::kWaitLimit;
   while (output_.find(text) == std::string::npos) {
     if (absl::Now() > deadline) return false;
     ReadSome(10);
@@ -182,7 +183,7 @@ bool TerminalProcess::WaitFor(std::string_view text) {
 }
 
 int TerminalProcess::Wait() {
-  const int status = Reap(pid_, absl::Seconds(10));
+  const int status = Reap(pid_, testing::kWaitLimit);
   pid_ = -1;
   while (ReadSome(0)) {
   }
@@ -190,14 +191,14 @@ int TerminalProcess::Wait() {
 }
 
 bool TerminalProcess::WaitForDeath() const {
-  return WithinTenSeconds([this] {
+  return InTime([this] {
     const char state = StateOf(absl::StrCat("/proc/", pid_));
     return state == kGone || state == 'Z';
   });
 }
 
 bool TerminalProcess::WaitUntilTheKernelHoldsAThread() const {
-  return WithinTenSeconds([this] {
+  return InTime([this] {
     std::error_code error;
     std::filesystem::directory_iterator tasks(absl::StrCat("/proc/", pid_, "/task"), error);
     return std::any_of(begin(tasks), end(tasks),

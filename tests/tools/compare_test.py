@@ -72,7 +72,7 @@ class Boots(unittest.TestCase):
                 run_script(script)
 
     def test_a_hang_is_ended(self):
-        with mock.patch.object(guest_run, "_PATIENCE_S", 0.1), \
+        with mock.patch.object(guest_run, "_PATIENCE_S", 3), \
                 self.assertRaisesRegex(MeasureError, "hangs: 1 jobs done.*killed"):
             run_script(printing(job()) + "sleep 60")
 
@@ -242,14 +242,14 @@ class Noise(unittest.TestCase):
         others, total = cpu._others_ticks(self.STAT.format(user=100, steal=40), own_ticks=60)
         self.assertEqual((others, total), (130, 1000))
 
-    def wait(self, shares):
+    def wait(self, shares, patience_s):
         shares = iter(shares)
         use = lambda: SimpleNamespace(others=lambda: next(shares))
-        return cpu.wait_for_quiet(0.05, 0.05, step_s=0.02, use=use)
+        return cpu.wait_for_quiet(0.05, patience_s, step_s=0.02, use=use)
 
     def test_waiting_ends_when_it_is_quiet_or_patience_is_over(self):
-        self.assertIsNone(self.wait([0.5, 0.01]))
-        self.assertEqual(self.wait([0.5] * 100), 0.5)
+        self.assertIsNone(self.wait([0.5, 0.01], patience_s=20))
+        self.assertEqual(self.wait([0.5] * 100, patience_s=0.05), 0.5)
 
 
 if __name__ == "__main__":

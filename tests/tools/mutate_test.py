@@ -192,11 +192,11 @@ class Ending(unittest.TestCase):
             time.sleep(0.01)
         self.assertEqual((self.copy / "product").read_text(), "bad\n")
         second = self.start()
-        _, errors = second.communicate(timeout=10)
+        _, errors = second.communicate(timeout=60)
         self.assertEqual(second.returncode, 2)
         self.assertIn("another tools/mutate is at work", errors)
         process.terminate()
-        process.communicate(timeout=10)
+        process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)
         self.assertEqual((self.copy / "product").read_text(), "good\n")
         with self.assertRaises(ProcessLookupError):

@@ -90,7 +90,8 @@ constexpr const char* kVerified = "rw=randrw verify=1 size=4M qd=32 runtime=300m
 
 TEST_F(IoPoolTest, MachinesHaveItsThreadsInTurnAndNoneOfTheirOwn) {
   std::vector<std::unique_ptr<Tenant>> tenants;
-  for (int i = 0; i < 4; ++i) tenants.push_back(Begin(Config(kVerified)));
+  const std::string job = "rw=randrw verify=1 size=4M qd=32 runtime=2s wait=irq";
+  for (int i = 0; i < 4; ++i) tenants.push_back(Begin(Config(job)));
   EXPECT_TRUE(HasThreads("io", 1));
   EXPECT_TRUE(HasThreads("a", 1) && HasThreads("b", 1));
   for (size_t i = 0; i < tenants.size(); ++i) {

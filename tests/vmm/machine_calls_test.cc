@@ -224,20 +224,20 @@ TEST_F(MachineCallsTest, AThreadThatEndsSlowlyHoldsUpNobody) {
   Hooks hooks;
   const auto machine = BeginHooked(hooks);
   Event closes, may_close;
+  std::atomic<bool> gave_up{false};
   hooks.closes = [&] {
     closes.Notify();
-    may_close.Wait();
+    gave_up = !may_close.WaitFor(testing::kWaitLimit);
   };
   std::thread remover([&] { EXPECT_TRUE(machine->RemoveIoThread("b").ok()); });
   closes.Wait();
-  const absl::Time begin = absl::Now();
   (void)machine->Statistics();
   (void)machine->MoveQueue("disk0", 0, "a", kPatience);
   machine->BeginPause([](const absl::Status&) {});
   machine->Resume();
-  EXPECT_LT(absl::Now() - begin, kSoon);
   may_close.Notify();
   remover.join();
+  EXPECT_FALSE(gave_up);
 }
 
 // A move that fails ends on a thread that may be removed the moment that nobody has it any more.

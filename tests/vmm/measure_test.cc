@@ -256,7 +256,9 @@ TEST_P(ThinkingTest, UsersThinkAtTheSameTime) {
   const double per_second = job["ios"].get<double>() / 0.3;
   EXPECT_GT(per_second, 2 * 500.0);  // more than two of them could
   // Each of the eight waits for the disk or thinks, or for a processor.
-  EXPECT_LE(MeanInFlight(job["ios"], job["latency_ns"], job) + per_second * 0.002, 8.5);
+  // One that is in flight at the beginning counts whole.
+  const double edges = 8 * job["latency_ns"]["max"].get<double>() / 0.3e9;
+  EXPECT_LE(MeanInFlight(job["ios"], job["latency_ns"], job) + per_second * 0.002, 8.5 + edges);
 }
 
 // What was in flight or waited at the start of the measured time may have been worked on before it.
@@ -273,7 +275,8 @@ TEST_P(ThinkingTest, ADepth1JobGoesFirstAndIsReportedApart) {
   EXPECT_GT(depth1["ios"], 0u);
   // By interrupt its next request follows at once, also while the others are worked on.
   if (job["wait"] == "irq") {
-    EXPECT_NEAR(MeanInFlight(depth1["ios"], depth1["latency_ns"], job), 1, 0.2);
+    const double edges = depth1["latency_ns"]["max"].get<double>() / 0.3e9;
+    EXPECT_NEAR(MeanInFlight(depth1["ios"], depth1["latency_ns"], job), 1, 0.2 + edges);
   }
 }
 

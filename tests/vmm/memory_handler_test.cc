@@ -210,7 +210,7 @@ TEST_P(HandledUnderLoad, AMachineWhoseHandlerDoesNotAnswerIsStopped) {
 
 TEST_F(MemoryHandlerTest, ASaveThatWaitsForAHandlerEndsWithItsMachine) {
   const MachineConfig config = SavedReader();
-  const TestMemoryHandler handler(Socket(), MemoryFile(), {.pages = 5000});
+  const TestMemoryHandler handler(Socket(), MemoryFile(), {.pages = 500});
   const auto machine = Begin(config);
   ASSERT_TRUE(machine->Pause().ok());
   std::jthread stopper([&] {

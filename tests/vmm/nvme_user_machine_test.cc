@@ -227,7 +227,7 @@ TEST_P(NvmeUserKillTest, AServerThatIsKilledGivesTheGuestErrorsAfterTheTimeout) 
 TEST_P(NvmeUserKillTest, AServerThatIsBackInTimeGoesOnWhereItWas) {
   ServedModel model({"--no-write-cache"});
   ASSERT_NO_FATAL_FAILURE(
-      Begin(model, "rw=randrw verify=1 size=512k qd=8 runtime=10s", absl::Seconds(20)));
+      Begin(model, "rw=randrw verify=1 size=512k qd=8 runtime=20s", absl::Seconds(20)));
   for (int kill = 0; kill < 3; ++kill) {
     model.Kill();
     absl::SleepFor(absl::Milliseconds(kill == 0 ? 0 : 300));
@@ -332,7 +332,7 @@ TEST_F(NvmeUserMachineTest, AMachineEndsThoughTheServerOfADiskThatNobodyUsesStan
   machine_->Stop();
   EXPECT_EQ(machine_->Wait().kind, EndKind::kStopped);
   machine_.reset();
-  EXPECT_LT(absl::Now() - stopped, absl::Seconds(2));
+  EXPECT_LT(absl::Now() - stopped, absl::Seconds(4));  // unhurried it is more
 }
 
 INSTANTIATE_TEST_SUITE_P(, NvmeUserKillTest, ::testing::Values(PollKind::kNever, PollKind::kAlways),

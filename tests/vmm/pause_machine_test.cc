@@ -99,7 +99,7 @@ TEST_P(PauseUnderLoadTest, NothingIsLostAndNothingMoves) {
     testing::Delay(static_cast<int>(random() % 100'000));
   }
   EndWell(*machine);
-  EXPECT_GT(pauses, 100);
+  EXPECT_GT(pauses, 10);
   std::printf("%d pauses\n", pauses);
 }
 

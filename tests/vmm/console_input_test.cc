@@ -6,7 +6,6 @@
 #include <thread>
 
 #include "tests/support/descriptors.h"
-#include "tests/support/poll/held_thread.h"
 #include "tests/support/vmm/console_fixture.h"
 
 namespace ringside {
@@ -231,24 +230,6 @@ TEST_F(ConsoleDetach, TheKeyIsFoundBehindMoreThanIsKeptForAGuestThatReadsNothing
   EXPECT_TRUE(guest_->Receive(text.size()) == text);
   typist.join();
   EXPECT_EQ(log_.lines().size(), 1u);
-}
-
-// The time of a full buffer is over, and the guest's word that it has made room comes behind that.
-TEST_F(ConsoleDetach, AThreadThatWasLateTakesNothingFromAGuestThatReads) {
-  const std::string text = Text(Console::kBufferSize * 2);
-  guest_->Listen();
-  Type(text);
-  LetTurn(*io_thread_, 100);  // which fills the buffer
-  std::string got;
-  {
-    const HeldThread held(*io_thread_);
-    if (!log_.lines().empty()) GTEST_SKIP() << "the guest was late, too";
-    got = guest_->Receive(Serial::kFifoSize);
-    absl::SleepFor(Console::kInputPatience * 1.2);
-  }
-  got += guest_->Receive(text.size() - Serial::kFifoSize);
-  EXPECT_TRUE(got == text);
-  EXPECT_THAT(log_.lines(), ::testing::IsEmpty());
 }
 
 TEST_F(ConsoleDetach, IsReportedOnTheIoThread) {

@@ -5,7 +5,7 @@
 #include <sys/socket.h>
 #include <utility>
 
-#include "base/poll_within.h"
+#include "base/poll_until.h"
 #include "base/printable.h"
 #include "base/status.h"
 #include "net/vsock_connect.h"
@@ -17,6 +17,15 @@ constexpr size_t kReadAtOnce = 64 << 10;
 
 absl::Status Gone() {
   return absl::UnavailableError("the agent has closed the connection");
+}
+
+bool IsOver(Deadline deadline) {
+  return std::chrono::steady_clock::now() >= deadline;
+}
+
+absl::Status LimitIsOver(const AgentTime& time) {
+  return absl::DeadlineExceededError(
+      absl::StrFormat("the agent was not done within %s", absl::FormatDuration(time.limit)));
 }
 
 }  // namespace
@@ -34,16 +43,21 @@ absl::Status StatusOfError(const AgentFrame& frame) {
 }
 
 absl::StatusOr<AgentChannel> AgentChannel::Connect(const std::string& path, uint32_t port,
-                                                   absl::Duration limit) {
-  absl::StatusOr<UniqueFd> fd = ConnectVsock(path, port, limit);
-  if (fd.ok()) return Greet(*std::move(fd), limit);
+                                                   const AgentTime& time) {
+  const Deadline deadline = DeadlineIn(time.limit);
+  absl::StatusOr<UniqueFd> fd = ConnectVsock(path, port, std::min(time.patience, time.limit));
+  if (fd.ok()) return Greet(AgentChannel(*std::move(fd), time, deadline));
   if (!absl::IsUnavailable(fd.status())) return fd.status();
+  if (IsOver(deadline)) return LimitIsOver(time);
   return absl::UnavailableError(
       absl::StrFormat("%s; is ringside-agent started there?", Message(fd.status())));
 }
 
-absl::StatusOr<AgentChannel> AgentChannel::Greet(UniqueFd socket, absl::Duration limit) {
-  AgentChannel channel(std::move(socket), limit);
+absl::StatusOr<AgentChannel> AgentChannel::Greet(UniqueFd socket, const AgentTime& time) {
+  return Greet(AgentChannel(std::move(socket), time, DeadlineIn(time.limit)));
+}
+
+absl::StatusOr<AgentChannel> AgentChannel::Greet(AgentChannel channel) {
   RINGSIDE_RETURN_IF_ERROR(channel.ExchangeHellos());
   return channel;
 }
@@ -58,12 +72,16 @@ absl::Status AgentChannel::ExchangeHellos() {
   return absl::OkStatus();
 }
 
-absl::Status AgentChannel::Wait(short events) const {
-  const int ready = PollWithin(fd_.get(), events, limit_);
+// Of a message that is there already the patience is not asked: it is as long as a message is, and
+// this process may have slept. The limit is, because messages may come without end.
+absl::Status AgentChannel::Wait(short events, Deadline patient_until) const {
+  if (IsOver(deadline_)) return LimitIsOver(time_);
+  const int ready = PollUntil(fd_.get(), events, std::min(patient_until, deadline_));
   if (ready > 0) return absl::OkStatus();
   if (ready < 0) return ErrnoError(errno, "cannot wait for the agent");
-  return absl::UnavailableError(
-      absl::StrFormat("the agent was silent for %s", absl::FormatDuration(limit_)));
+  if (IsOver(deadline_)) return LimitIsOver(time_);
+  return absl::UnavailableError(absl::StrFormat("the agent has not answered within %s",
+                                                absl::FormatDuration(time_.patience)));
 }
 
 absl::Status AgentChannel::Flush() {
@@ -78,8 +96,9 @@ absl::Status AgentChannel::Flush() {
 }
 
 absl::Status AgentChannel::FlushAll() {
+  const Deadline patient_until = DeadlineIn(time_.patience);
   while (!out_.empty()) {
-    RINGSIDE_RETURN_IF_ERROR(Wait(POLLOUT));
+    RINGSIDE_RETURN_IF_ERROR(Wait(POLLOUT, patient_until));
     RINGSIDE_RETURN_IF_ERROR(Flush());
   }
   return absl::OkStatus();
@@ -112,10 +131,11 @@ absl::StatusOr<std::optional<AgentFrame>> AgentChannel::Next() {
 }
 
 absl::StatusOr<AgentFrame> AgentChannel::Receive() {
+  const Deadline patient_until = DeadlineIn(time_.patience);
   for (;;) {
     RINGSIDE_ASSIGN_OR_RETURN(const std::optional<AgentFrame> frame, Next());
     if (frame) return *frame;
-    RINGSIDE_RETURN_IF_ERROR(Wait(POLLIN));
+    RINGSIDE_RETURN_IF_ERROR(Wait(POLLIN, patient_until));
     RINGSIDE_RETURN_IF_ERROR(Fill());
   }
 }

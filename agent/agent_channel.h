@@ -1,9 +1,10 @@
 // A connection to the agent of a guest, as a client has it: through the Unix socket that a
 // machine's vsock device has on the host (docs/agent.md), and the hellos of both sides.
 //
-// Threads: one at a time. Ownership: it owns the socket. Errors: NotFound, PermissionDenied and
-// InvalidArgument are the caller's to mend; Unavailable says that the agent has gone, has broken
-// the protocol, or is silent.
+// Threads: one at a time. Ownership: it owns the socket. Errors: NotFound,
+// PermissionDenied and InvalidArgument are the caller's to mend; Unavailable says that the agent
+// has gone, has broken the protocol, or has tried the patience; DeadlineExceeded: the limit is
+// over.
 #pragma once
 
 #include <optional>
@@ -12,19 +13,31 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "agent/agent_message.h"
+#include "base/sync.h"
 #include "base/unique_fd.h"
 
 namespace ringside {
 
+// What time an agent has. It is not trusted to be done: whoever sends a byte now and then is
+// neither silent nor of any use.
+struct AgentTime {
+  // For one message, all of it; and for taking what it is sent at once.
+  absl::Duration patience = absl::Seconds(30);
+  // For everything, from Connect on.
+  absl::Duration limit = absl::InfiniteDuration();
+};
+
 class AgentChannel {
  public:
-  // Waits for the agent's hello. `limit` is for each wait of the channel.
+  // Waits for the agent's hello.
   static absl::StatusOr<AgentChannel> Connect(const std::string& path, uint32_t port,
-                                              absl::Duration limit);
+                                              const AgentTime& time);
   // The same on a stream socket that is connected to the agent.
-  static absl::StatusOr<AgentChannel> Greet(UniqueFd socket, absl::Duration limit);
+  static absl::StatusOr<AgentChannel> Greet(UniqueFd socket, const AgentTime& time);
 
   int fd() const { return fd_.get(); }
+  // When the limit is over.
+  Deadline deadline() const { return deadline_; }
   const HelloMessage& hello() const { return hello_; }
 
   // Frames that are to be sent, for Encode and AppendFrame.
@@ -45,13 +58,16 @@ class AgentChannel {
   absl::Status ReceiveDone();
 
  private:
-  AgentChannel(UniqueFd fd, absl::Duration limit) : fd_(std::move(fd)), limit_(limit) {}
+  AgentChannel(UniqueFd fd, const AgentTime& time, Deadline deadline)
+      : fd_(std::move(fd)), time_(time), deadline_(deadline) {}
 
+  static absl::StatusOr<AgentChannel> Greet(AgentChannel channel);
   absl::Status ExchangeHellos();
-  absl::Status Wait(short events) const;
+  absl::Status Wait(short events, Deadline patient_until) const;
 
   UniqueFd fd_;
-  absl::Duration limit_;
+  AgentTime time_;
+  Deadline deadline_;
   HelloMessage hello_;
   std::string in_, out_;
   size_t taken_ = 0;  // bytes of in_

@@ -23,8 +23,8 @@ absl::Status StatusOfFault(const AgentFault& fault) {
 }
 
 absl::StatusOr<AgentClient> AgentClient::Connect(const std::string& path, uint32_t port,
-                                                 absl::Duration limit) {
-  RINGSIDE_ASSIGN_OR_RETURN(AgentChannel channel, AgentChannel::Connect(path, port, limit));
+                                                 const AgentTime& time) {
+  RINGSIDE_ASSIGN_OR_RETURN(AgentChannel channel, AgentChannel::Connect(path, port, time));
   return AgentClient(std::move(channel));
 }
 

@@ -15,8 +15,8 @@ namespace ringside {
 
 class AgentClient {
  public:
-  static absl::StatusOr<AgentClient> Connect(const std::string& path, uint32_t port = kAgentPort,
-                                             absl::Duration limit = absl::Seconds(30));
+  static absl::StatusOr<AgentClient> Connect(const std::string& path, uint32_t port,
+                                             const AgentTime& time = {});
   explicit AgentClient(AgentChannel channel) : channel_(std::move(channel)) {}
 
   const HelloMessage& hello() const { return channel_.hello(); }

@@ -3,17 +3,15 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <climits>
-#include <poll.h>
 #include <utility>
 
 #include "agent/client.h"
 #include "agent/exec_client.h"
 #include "agent/tree_reader.h"
 #include "agent/tree_writer.h"
+#include "base/poll_until.h"
 #include "base/random.h"
 #include "base/status.h"
-#include "base/sync.h"
 
 namespace ringside {
 namespace {
@@ -54,12 +52,13 @@ class Running {
     for (;;) {
       RINGSIDE_ASSIGN_OR_RETURN(const bool has_ended, TakeEvents());
       if (has_ended) return std::move(end_);
-      SendInput();
-      RINGSIDE_ASSIGN_OR_RETURN(const short ready, Wait());
-      if (ready == 0) {
+      // Not only when there is nothing to read: it may talk on.
+      if (std::chrono::steady_clock::now() >= deadline_) {
         end_.how = GuestCommandEnd::How::kTimedOut;
         return std::move(end_);
       }
+      SendInput();
+      RINGSIDE_ASSIGN_OR_RETURN(const short ready, Wait());
       RINGSIDE_RETURN_IF_ERROR(client_.Turn(ready));
     }
   }
@@ -102,15 +101,8 @@ class Running {
   // 0: the time is over.
   absl::StatusOr<short> Wait() const {
     pollfd watched = {.fd = client_.fd(), .events = client_.events(true), .revents = 0};
-    int ready;
-    do {
-      const auto left = std::chrono::ceil<std::chrono::milliseconds>(
-          deadline_ - std::chrono::steady_clock::now());
-      ready = poll(&watched, 1, static_cast<int>(std::clamp<int64_t>(left.count(), 0, INT_MAX)));
-    } while ((ready < 0 && errno == EINTR) ||
-             (ready == 0 && std::chrono::steady_clock::now() < deadline_));
-    if (ready < 0) return ErrnoError(errno, "cannot wait for the command");
-    return watched.revents;
+    if (PollUntil(watched, deadline_) >= 0) return watched.revents;
+    return ErrnoError(errno, "cannot wait for the command");
   }
 
   ExecClient client_;
@@ -124,7 +116,8 @@ class Running {
 }  // namespace
 
 absl::StatusOr<GuestAgentVersion> GuestAgent::Ping() const {
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(vsock_, port_, patience_));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client,
+                            AgentClient::Connect(vsock_, port_, {.patience = patience_}));
   RINGSIDE_RETURN_IF_ERROR(client.Ping());
   return GuestAgentVersion{.protocol = client.hello().version,
                            .capabilities = client.hello().capabilities};
@@ -132,47 +125,54 @@ absl::StatusOr<GuestAgentVersion> GuestAgent::Ping() const {
 
 absl::StatusOr<GuestCommandEnd> GuestAgent::Exec(const GuestCommand& command) const {
   RINGSIDE_RETURN_IF_ERROR(CheckCommand(command));
-  const Deadline deadline = DeadlineIn(command.limit);
   RINGSIDE_ASSIGN_OR_RETURN(
       AgentChannel channel,
-      AgentChannel::Connect(vsock_, port_, std::min(patience_, command.limit)));
+      AgentChannel::Connect(vsock_, port_, {.patience = patience_, .limit = command.limit}));
+  const Deadline deadline = channel.deadline();
   FaultOf of = FaultOf::kRequest;
   RINGSIDE_ASSIGN_OR_RETURN(ExecClient client,
                             ExecClient::Start(std::move(channel), MessageOf(command), of));
   return Running(std::move(client), command, deadline).Finish();
 }
 
-absl::Status GuestAgent::CopyIn(const std::string& from, const std::string& to,
-                                bool directories) const {
+absl::Status GuestAgent::CopyIn(const std::string& from, const std::string& to, bool directories,
+                                absl::Duration limit) const {
   TreeReader tree;
   tree.Open(from, directories);
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(vsock_, port_, patience_));
+  RINGSIDE_ASSIGN_OR_RETURN(
+      AgentClient client,
+      AgentClient::Connect(vsock_, port_, {.patience = patience_, .limit = limit}));
   return client.Put(tree, to, [](uint64_t /*done*/, uint64_t /*size*/) {});
 }
 
-absl::Status GuestAgent::CopyOut(const std::string& from, const std::string& to,
-                                 bool directories) const {
+absl::Status GuestAgent::CopyOut(const std::string& from, const std::string& to, bool directories,
+                                 absl::Duration limit, uint64_t most_bytes) const {
   TreeWriter tree;
-  RINGSIDE_RETURN_IF_ERROR(StatusOfFault(tree.OpenToGet(to, from, directories)));
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(vsock_, port_, patience_));
+  RINGSIDE_RETURN_IF_ERROR(StatusOfFault(tree.OpenToGet(to, from, directories, most_bytes)));
+  RINGSIDE_ASSIGN_OR_RETURN(
+      AgentClient client,
+      AgentClient::Connect(vsock_, port_, {.patience = patience_, .limit = limit}));
   return client.Get(from, directories,
                     [&](const AgentFrame& frame) { return StatusOfFault(tree.Take(frame)); });
 }
 
 absl::Status GuestAgent::SetClock(absl::Time now) const {
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(vsock_, port_, patience_));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client,
+                            AgentClient::Connect(vsock_, port_, {.patience = patience_}));
   return client.SetClock(now);
 }
 
 absl::Status GuestAgent::RenewRandomness() const {
   std::array<char, kRandomBytes> bytes;
   RINGSIDE_RETURN_IF_ERROR(FillRandom(std::as_writable_bytes(std::span(bytes))));
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(vsock_, port_, patience_));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client,
+                            AgentClient::Connect(vsock_, port_, {.patience = patience_}));
   return client.AddEntropy({bytes.data(), bytes.size()});
 }
 
 absl::Status GuestAgent::ShutDown(bool reboot) const {
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(vsock_, port_, patience_));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client,
+                            AgentClient::Connect(vsock_, port_, {.patience = patience_}));
   return client.ShutDown(reboot ? ShutDownHow::kReboot : ShutDownHow::kPowerOff);
 }
 

@@ -9,7 +9,8 @@
 namespace ringside {
 namespace {
 
-constexpr size_t kMostDepth = 128;  // each directory of the way has a descriptor
+constexpr size_t kMostDepth = 128;      // each directory of the way has a descriptor
+constexpr uint64_t kEntryBytes = 4096;  // that a name is counted as, be the file empty
 constexpr int kInside = O_DIRECTORY | O_RDONLY | O_NOFOLLOW | O_CLOEXEC;
 
 AgentFault OutOfOrder() {
@@ -50,8 +51,9 @@ AgentFault TreeWriter::Open(std::string_view path) {
 }
 
 AgentFault TreeWriter::OpenToGet(std::string_view path, std::string_view source,
-                                 bool with_directories) {
+                                 bool with_directories, uint64_t most_bytes) {
   if (AgentFault fault = Open(path)) return fault;
+  most_bytes_ = room_ = most_bytes;
   if (top_name_.empty()) top_name_ = NameOfTree(source);
   with_directories_ = with_directories;
   return top_name_.empty() ? HasNoName() : AgentFault{};
@@ -92,6 +94,9 @@ AgentFault TreeWriter::TakeEntry(const EntryMessage& sent) {
   if (entry.kind == EntryKind::kDirectory && !with_directories_) {
     return {EISDIR, "a directory came where a file was asked for"};
   }
+  if (!is_top) {
+    if (AgentFault fault = Count(kEntryBytes)) return fault;
+  }
   switch (entry.kind) {
     case EntryKind::kFile:
       return BeginFile(entry);
@@ -115,11 +120,21 @@ AgentFault TreeWriter::BeginFile(const EntryMessage& entry) {
 
 AgentFault TreeWriter::TakeData(std::string_view data) {
   if (!file_.valid()) return OutOfOrder();
+  if (AgentFault fault = Count(data.size())) return fault;
   while (!data.empty()) {
     const ssize_t written = write(file_.get(), data.data(), data.size());
     if (written < 0 && errno != EINTR) return AgentFault::Of(errno, "cannot write", file_name_);
     if (written > 0) data.remove_prefix(static_cast<size_t>(written));
   }
+  return {};
+}
+
+AgentFault TreeWriter::Count(uint64_t bytes) {
+  if (bytes > room_) {
+    return {EFBIG, "what is sent has more than " + std::to_string(most_bytes_) +
+                       " bytes, the most that were asked for"};
+  }
+  room_ -= bytes;
   return {};
 }
 

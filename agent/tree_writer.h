@@ -6,11 +6,13 @@
 //
 // A file gets its name when all of it is there; until then it has another one beside, and what is
 // cut off leaves nothing. Permissions are as sent, without set-user-ID and the like; a directory
-// that was there already keeps its own.
+// that was there already keeps its own. A file may be longer than its sender said: who sends it
+// reads to its end, be it a log that grows or a file of /proc, which says that it is empty.
 //
 // Threads: one. It waits for the disk.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,8 +34,10 @@ class TreeWriter {
   // that its sender gives it.
   AgentFault Open(std::string_view path);
   // The same for the tree at `source`, which was asked for: in a directory it gets the name that it
-  // has there, whatever its sender says, and it is a file unless there may be directories.
-  AgentFault OpenToGet(std::string_view path, std::string_view source, bool with_directories);
+  // has there, whatever its sender says, and it is a file unless there may be directories. Of files
+  // it takes so many bytes; each entry of a directory counts as 4 KiB, too.
+  AgentFault OpenToGet(std::string_view path, std::string_view source, bool with_directories,
+                       uint64_t most_bytes = UINT64_MAX);
   // ENTRY, DATA, FILE_END, LEAVE, TREE_END. After a fault there is nothing more to be given.
   AgentFault Take(const AgentFrame& frame);
   bool is_complete() const { return is_complete_; }
@@ -53,6 +57,7 @@ class TreeWriter {
   AgentFault BeginFile(const EntryMessage& entry);
   AgentFault EnterDirectory(const EntryMessage& entry);
   AgentFault MakeLink(const EntryMessage& entry);
+  AgentFault Count(uint64_t bytes);
   int place() const { return entered_.empty() ? top_.get() : entered_.back().fd.get(); }
 
   UniqueFd top_;          // where the tree is put
@@ -61,6 +66,8 @@ class TreeWriter {
   UniqueFd file_;
   std::string file_name_, temporary_name_;
   uint32_t file_mode_ = 0;
+  uint64_t most_bytes_ = UINT64_MAX;
+  uint64_t room_ = UINT64_MAX;  // of those, that are left
   bool with_directories_ = true;
   bool has_begun_ = false;
   bool is_complete_ = false;

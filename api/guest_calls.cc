@@ -11,6 +11,15 @@ namespace {
 // leave behind (Operations::kMostKept).
 constexpr uint64_t kMostOutput = uint64_t{2} << 20;
 
+// A guest that is asked for a file may send without end.
+constexpr uint64_t kMostCopied = uint64_t{1} << 50;
+
+ApiField LimitField(const char* doc, absl::Duration unset) {
+  return {
+      .spec = {.name = "limit", .type = Time(absl::Milliseconds(1), absl::Hours(24)), .doc = doc},
+      .unset = static_cast<uint64_t>(absl::ToInt64Nanoseconds(unset))};
+}
+
 std::vector<ApiField> CommandFields() {
   const auto id = [](const char* name, const char* doc) {
     return ApiField{
@@ -36,10 +45,7 @@ std::vector<ApiField> CommandFields() {
                 .doc = "whether input, output and errors are in base64; otherwise what is no "
                        "UTF-8 of them is replaced"},
        .unset = false},
-      {.spec = {.name = "limit",
-                .type = Time(absl::Milliseconds(1), absl::Hours(24)),
-                .doc = "after which it is ended"},
-       .unset = static_cast<uint64_t>(absl::ToInt64Nanoseconds(absl::Minutes(1)))},
+      LimitField("after which it is ended", absl::Minutes(1)),
       {.spec = {.name = "most-output",
                 .type = Size(0, kMostOutput, 1),
                 .doc = "what is kept of its output, and of its errors; more is dropped"},
@@ -53,6 +59,13 @@ std::vector<ApiCall> GuestCalls() {
                                          .type = Plain(OptionKind::kSwitch),
                                          .doc = "whether it may be a directory, with all in it"},
                                 .unset = false};
+  const ApiField limit = LimitField("after which it is given up", absl::Minutes(10));
+  const ApiField most = {.spec = {.name = "most-bytes",
+                                  .type = Size(0, kMostCopied, 1),
+                                  .doc = "of all files together, where each entry of a directory "
+                                         "counts as 4K, too; when the guest sends more the copy "
+                                         "is given up"},
+                         .unset = uint64_t{1} << 30};
   const auto path = [](const char* name, const char* doc) {
     return ApiField{
         .spec = {.name = name, .type = Plain(OptionKind::kPath), .doc = doc, .is_required = true}};
@@ -81,7 +94,7 @@ std::vector<ApiCall> GuestCalls() {
            .doc = "Copies a file into the guest; 'ringside cp' shows its progress",
            .kind = ApiKind::kOperation,
            .fields = {path("from", "on the host, as the machine's process sees it"),
-                      path("to", "absolute, in the guest"), directories},
+                      path("to", "absolute, in the guest"), directories, limit},
            .asks_guest = true,
            .serve = CopyIn},
           {.name = "copy-out",
@@ -90,7 +103,8 @@ std::vector<ApiCall> GuestCalls() {
            .doc = "Copies a file out of the guest",
            .kind = ApiKind::kOperation,
            .fields = {path("from", "absolute, in the guest"),
-                      path("to", "on the host, as the machine's process sees it"), directories},
+                      path("to", "on the host, as the machine's process sees it"), directories,
+                      limit, most},
            .asks_guest = true,
            .serve = CopyOut},
           {.name = "set-clock",

@@ -88,15 +88,16 @@ absl::StatusOr<Json> ExecInGuest(MachineControl& control, const ApiArguments& gi
 
 absl::StatusOr<Json> CopyIn(MachineControl& control, const ApiArguments& given) {
   RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
-  RINGSIDE_RETURN_IF_ERROR(
-      agent.CopyIn(given.Text("from"), given.Text("to"), given.Switch("directories")));
+  RINGSIDE_RETURN_IF_ERROR(agent.CopyIn(given.Text("from"), given.Text("to"),
+                                        given.Switch("directories"), given.Time("limit")));
   return Json();
 }
 
 absl::StatusOr<Json> CopyOut(MachineControl& control, const ApiArguments& given) {
   RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
-  RINGSIDE_RETURN_IF_ERROR(
-      agent.CopyOut(given.Text("from"), given.Text("to"), given.Switch("directories")));
+  RINGSIDE_RETURN_IF_ERROR(agent.CopyOut(given.Text("from"), given.Text("to"),
+                                         given.Switch("directories"), given.Time("limit"),
+                                         given.Whole("most-bytes")));
   return Json();
 }
 

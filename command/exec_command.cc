@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kExitCannotRun = 126;
 constexpr int kExitNotFound = 127;
-constexpr absl::Duration kPatience = absl::Seconds(30);
 
 constexpr char kHelp[] =
     "The agent, ringside-agent, has to run in the guest. SIGINT, SIGTERM and SIGHUP go to the "
@@ -70,7 +69,7 @@ absl::StatusOr<int> Execute(const ExecOptions& options, FaultOf& of) {
     command.environment.insert(command.environment.begin(), terminal_type);
   }
   RINGSIDE_ASSIGN_OR_RETURN(AgentChannel channel,
-                            AgentChannel::Connect(options.vsock, options.port, kPatience));
+                            AgentChannel::Connect(options.vsock, options.port, {}));
   RINGSIDE_ASSIGN_OR_RETURN(ExecClient client, ExecClient::Start(std::move(channel), command, of));
   // A terminal's input stays open: its end would be a ^D that nobody typed.
   if (!options.interactive && !options.terminal) client.EndInput();

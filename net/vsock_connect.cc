@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <sys/time.h>
 
-#include "base/poll_within.h"
+#include "base/poll_until.h"
 #include "base/status.h"
 #include "base/unix_connect.h"
 #include "ringside/vsock.h"
@@ -33,12 +33,9 @@ absl::Status ConnectError(int error, const std::string& path) {
   return ErrnoError(error, what);
 }
 
-absl::Status AwaitAnswer(int fd, const std::string& name, absl::Duration limit) {
-  const int ready = PollWithin(fd, POLLIN, limit);
-  if (ready > 0) return absl::OkStatus();
-  if (ready < 0) return ErrnoError(errno, "cannot wait for the guest");
-  return absl::UnavailableError(absl::StrFormat("the guest behind '%s' was silent for %s", name,
-                                                absl::FormatDuration(limit)));
+absl::Status NoAnswerWithin(absl::Duration limit, const std::string& name) {
+  return absl::UnavailableError(absl::StrFormat("the guest behind '%s' has not answered within %s",
+                                                name, absl::FormatDuration(limit)));
 }
 
 // Up to the line's end, and no byte more. False at the connection's end.
@@ -61,9 +58,12 @@ absl::Status AskForGuestPort(int fd, const std::string& name, uint32_t port, abs
   // A new socket has room for it.
   const bool asked = send(fd, request.data(), request.size(), MSG_NOSIGNAL) ==
                      static_cast<ssize_t>(request.size());
+  const Deadline deadline = DeadlineIn(limit);  // of the whole line, however it comes
   std::string line;
   while (asked && !line.ends_with('\n') && line.size() < kMostAnswer) {
-    RINGSIDE_RETURN_IF_ERROR(AwaitAnswer(fd, name, limit));
+    const int ready = PollUntil(fd, POLLIN, deadline);
+    if (ready < 0) return ErrnoError(errno, "cannot wait for the guest");
+    if (ready == 0) return NoAnswerWithin(limit, name);
     if (!ReadSomeOfLine(fd, line)) break;
   }
   if (line.empty()) {

@@ -7,9 +7,9 @@
 //
 // Threads: any, also at once, and in any process: each call has a connection of its own, and waits.
 // Errors: NotFound, PermissionDenied and InvalidArgument are the caller's to mend, those that begin
-// with "in the guest:" there; Unavailable: the machine is over, there is no agent, it is silent, or
-// it breaks the protocol. The guest is not trusted with anything: what it says is bounded, and
-// errors are printable.
+// with "in the guest:" there; Unavailable: the machine is over, there is no agent, it is silent or
+// slower than the patience, or it breaks the protocol; DeadlineExceeded: a limit is over. The guest
+// is not trusted with anything: what it says is bounded, and errors are printable.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,8 @@ struct GuestCommand {
   std::string directory = {};                  // empty: the agent's
   std::optional<uint32_t> uid = {}, gid = {};  // unset: the agent's
   std::string input = {};                      // bytes of its standard input
-  // After this it is ended, as if its terminal had gone.
+  // After this it is ended, as if its terminal had gone. If not even its start was answered by then
+  // the call ends with DeadlineExceeded.
   absl::Duration limit = absl::InfiniteDuration();
   // Bytes that are kept of its output, and of its errors. It is not held up by more, which is
   // dropped.
@@ -56,7 +57,8 @@ class RINGSIDE_EXPORT GuestAgent {
  public:
   static constexpr uint32_t kPort = 5005;
 
-  // Says where it is, and connects to nothing yet. `patience`: for each of the agent's answers.
+  // Says where it is, and connects to nothing yet. `patience`: for each of the agent's messages,
+  // all of it.
   explicit GuestAgent(std::string vsock, uint32_t port = kPort,
                       absl::Duration patience = absl::Seconds(30))
       : vsock_(std::move(vsock)), port_(port), patience_(patience) {}
@@ -69,10 +71,15 @@ class RINGSIDE_EXPORT GuestAgent {
   // Copy a file, or with `directories` a tree, between this process's files and the guest's, where
   // the path is absolute; a directory at the target takes it under its own name. A file has its
   // name when all of it is there.
-  absl::Status CopyIn(const std::string& from, const std::string& to,
-                      bool directories = false) const;
-  absl::Status CopyOut(const std::string& from, const std::string& to,
-                       bool directories = false) const;
+  //
+  // A guest can send without end, whatever is asked for: `most_bytes` is what its files may have
+  // together, where each entry of a directory counts as 4 KiB, too (OutOfRange: it sends more), and
+  // `limit` how long all of it may take.
+  absl::Status CopyIn(const std::string& from, const std::string& to, bool directories = false,
+                      absl::Duration limit = absl::InfiniteDuration()) const;
+  absl::Status CopyOut(const std::string& from, const std::string& to, bool directories = false,
+                       absl::Duration limit = absl::InfiniteDuration(),
+                       uint64_t most_bytes = UINT64_MAX) const;
   absl::Status SetClock(absl::Time now) const;
   // Gives the guest's generator random bytes of this host's, and has it seeded anew at once: for
   // guests that were copied.

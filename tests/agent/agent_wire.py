@@ -1,7 +1,9 @@
-"""The agent's protocol, spoken by hand: what a client of Ringside's would not send, too."""
+"""The agent's protocol, spoken by hand: what a client or an agent of Ringside's would not send, too."""
 
+import contextlib
 import socket
 import struct
+import threading
 
 (HELLO, ERROR, DONE) = range(1, 4)
 (EXEC, STDIN, STDIN_END, SIGNAL, RESIZE, STARTED, STDOUT, STDERR, STDIN_TAKEN, EXIT) = range(16, 26)
@@ -82,3 +84,44 @@ class Wire:
             said[kind] = said.get(kind, b"") + payload
             if kind == wanted:
                 return said
+
+
+class FalseAgent:
+    """Stands where a machine's vsock does, and says what it likes: `act` with a connection whose
+    hellos are behind it, or with greets=False with one that has said nothing yet."""
+
+    def __init__(self, path, act, greets=True):
+        self.act, self.greets = act, greets
+        self.is_over = threading.Event()
+        self.connection = None
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.bind(path)
+        self.socket.listen()
+        self.thread = threading.Thread(target=self.serve)
+        self.thread.start()
+
+    def close(self):
+        self.is_over.set()
+        for each in (self.socket, self.connection):
+            with contextlib.suppress(OSError, AttributeError):
+                each.shutdown(socket.SHUT_RDWR)  # which ends what waits for it
+        self.thread.join()
+        self.socket.close()
+
+    def serve(self):
+        while not self.is_over.is_set():
+            with contextlib.suppress(OSError), self.socket.accept()[0] as connection:
+                self.connection = connection
+                if self.greets:
+                    self.greet(connection)
+                self.act(connection)
+
+    def greet(self, connection):
+        connection.sendall(b"OK 1024\n" + frame(HELLO, HELLO_PAYLOAD))
+
+    def say(self, connection, pieces, pause=0.0):
+        """Until the host has heard enough."""
+        for piece in pieces:
+            connection.sendall(piece)
+            if self.is_over.wait(pause):
+                return

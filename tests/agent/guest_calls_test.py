@@ -6,18 +6,23 @@ the machine's vsock.
 """
 
 import base64
+import contextlib
+import itertools
 import json
 import os
+import socket
 import subprocess
 import sys
 import unittest
 
 import agent_case
+import agent_wire as wire
 from agent_case import LIMIT, MIB, wait_for
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../command"))
 from unix_connection import UnixConnection  # noqa: E402
 
+SO_SNDBUFFORCE = 32  # Linux: include/uapi/asm-generic/socket.h
 GUEST = os.path.abspath(sys.argv[3])
 
 
@@ -112,6 +117,13 @@ class GuestCalls(MachineCase):
         with open(source, "rb") as one, open(back, "rb") as other:
             self.assertEqual(one.read(), other.read())
         self.assertEqual(os.stat(back).st_mode & 0o777, 0o640)
+        given = {"from": copied, "to": self.file("bounded")}
+        self.assertEqual(self.call("guest/copy-out", **given, **{"most-bytes": 3 * MIB})[0], 204)
+        os.unlink(self.file("bounded"))
+        status, answer = self.call("guest/copy-out", **given, **{"most-bytes": 3 * MIB - 1})
+        self.assertEqual(status, 400)
+        self.assertIn(f"more than {3 * MIB - 1} bytes", answer["error"])
+        self.assertFalse(os.path.exists(self.file("bounded")))
         os.mkdir(self.file("tree"))
         self.file("tree/a", b"1")
         given = {"from": self.file("tree"), "to": self.file("tree2"), "directories": True}
@@ -146,6 +158,86 @@ class GuestCalls(MachineCase):
         self.assertEqual((code, output, len(errors.splitlines())), (2, "", 1))
 
 
+class HostileAgent(MachineCase):
+    """It never stops, and is never silent: each call ends all the same, long before this."""
+
+    WAIT = "20s"  # so a call that is not done by then is answered with 202
+
+    def setUp(self):
+        super().setUp()
+        self.vsock = self.file("vm.vsock")
+        self.run_machine("--vsock", f"cid=3,path={self.vsock}")
+
+    def put_agent(self, act, greets=True):
+        agent = wire.FalseAgent(self.file("false.sock"), act, greets)
+        self.addCleanup(agent.close)
+        os.rename(self.file("false.sock"), self.vsock)
+        return agent
+
+    def end_of(self, what, **given):
+        return self.call(f"guest/{what}", wait=self.WAIT, **given)
+
+    def copy_out(self, **given):
+        """(status, answer) of one that leaves nothing."""
+        os.mkdir(self.file("to"))
+        end = self.end_of("copy-out", **{"from": "/file", "to": self.file("to"), **given})
+        self.assertEqual(os.listdir(self.file("to")), [])
+        return end
+
+    def require_late(self, end):
+        self.assertEqual(end[0], 504, end)
+        self.assertIn("the agent was not done within 1s", end[1]["error"])
+
+    def test_an_answer_byte_by_byte(self):
+        error = wire.frame(wire.ERROR, bytes(8) + b"x" * 1024)
+        agent = self.put_agent(lambda agents: agent.say(
+            agents, (bytes([byte]) for byte in error), 0.1))
+        self.require_late(self.end_of("exec", command=["true"], limit="1s"))
+
+    def test_a_line_byte_by_byte(self):
+        line = b"OK " + b"1" * 61
+        agent = self.put_agent(lambda agents: agent.say(
+            agents, (bytes([byte]) for byte in line), 0.5), greets=False)
+        self.require_late(self.end_of("exec", command=["true"], limit="1s"))
+
+    def test_output_without_end(self):
+        started = wire.frame(wire.STARTED, bytes(4))
+        output = wire.frame(wire.STDOUT, b"x") * 100_000  # which takes longer to read than to say
+
+        def say_on(agents):
+            # There is always more to be read, if this process may have it so.
+            with contextlib.suppress(PermissionError):
+                agents.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 16 * MIB)
+            agent.say(agents, itertools.chain([started], itertools.repeat(output)))
+        agent = self.put_agent(say_on)
+        status, end = self.end_of("exec", command=["yes"], limit="3s", **{"most-output": 1000})
+        self.assertEqual((status, end.get("how")), (200, "timed-out"), end)
+        self.assertEqual((end["output"], end["was_cut"]), ("x" * 1000, True))
+
+    def test_a_file_without_end(self):
+        data = itertools.repeat(wire.frame(wire.DATA, b"x" * 100))
+        agent = self.put_agent(lambda agents: agent.say(
+            agents, itertools.chain([wire.entry(b"file")], data), 0.01))
+        self.require_late(self.copy_out(limit="1s"))
+
+    def test_a_file_with_too_many_bytes(self):
+        data = itertools.repeat(wire.frame(wire.DATA, b"x" * 100))
+        agent = self.put_agent(lambda agents: agent.say(
+            agents, itertools.chain([wire.entry(b"file")], data)))
+        status, answer = self.copy_out(**{"most-bytes": 10_000})
+        self.assertEqual(status, 400, answer)
+        self.assertIn("more than 10000 bytes", answer["error"])
+
+    def test_what_is_taken_slowly(self):
+        def take(agents):
+            while not agent.is_over.wait(0.01) and agents.recv(20_000):
+                pass
+        agent = self.put_agent(take)
+        source = self.file("source", b"")
+        os.truncate(source, 256 * MIB)
+        self.require_late(self.end_of("copy-in", **{"from": source, "to": "/x", "limit": "1s"}))
+
+
 class WithoutVsock(MachineCase):
     def test_it_says_what_is_missing(self):
         self.run_machine()
@@ -155,4 +247,4 @@ class WithoutVsock(MachineCase):
 
 
 if __name__ == "__main__":
-    unittest.main(argv=sys.argv[:1])
+    unittest.main(argv=sys.argv[:1] + sys.argv[4:])

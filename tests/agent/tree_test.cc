@@ -215,6 +215,33 @@ TEST_F(TreeTest, ATreeHasADepthAtMost) {
   EXPECT_EQ(depth, 128);
 }
 
+TEST_F(TreeTest, FilesTogetherHaveSoManyBytesAtMost) {
+  const auto data = [](size_t size) {
+    std::string frame;
+    AppendFrame(AgentType::kData, std::string(size, 'x'), frame);
+    return frame;
+  };
+  TreeWriter file;
+  EXPECT_FALSE(file.OpenToGet((root_ / "to/file").string(), "/file", false, 100));
+  EXPECT_EQ(Send(file, EntryMessage{.size = 1, .name = "x"}), 0);
+  EXPECT_FALSE(Take(file, data(100))) << "its size is no promise";
+  EXPECT_EQ(Take(file, data(1)).error, EFBIG);
+  {
+    TreeWriter tree;
+    EXPECT_FALSE(tree.OpenToGet((root_ / "to/tree").string(), "/tree", true, 3 * 4096));
+    EXPECT_EQ(Send(tree, EntryMessage{.kind = EntryKind::kDirectory, .mode = 0700, .name = "d"}),
+              0);
+    for (const char* name : {"a", "b"}) {
+      EXPECT_EQ(Send(tree, EntryMessage{.name = name}), 0);
+      EXPECT_FALSE(Take(tree, data(1)));
+      EXPECT_EQ(Send(tree, AgentType::kFileEnd), 0);
+    }
+    EXPECT_EQ(Send(tree, EntryMessage{.name = "empty"}), EFBIG);
+  }
+  EXPECT_TRUE(fs::exists(root_ / "to/tree/b"));
+  EXPECT_FALSE(fs::exists(root_ / "to/tree/empty"));
+}
+
 TEST_F(TreeTest, WhatCannotBeReadOrPutIsAFault) {
   EXPECT_EQ(Copy(root_ / "missing", root_ / "to").error, ENOENT);
   EXPECT_EQ(Copy("/dev/null", root_ / "to").error, EOPNOTSUPP);

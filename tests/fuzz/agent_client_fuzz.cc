@@ -50,7 +50,7 @@ struct Agent {
     shutdown(its.get(), SHUT_WR);
   }
   absl::StatusOr<AgentChannel> Greet() {
-    return AgentChannel::Greet(std::move(ours), absl::Seconds(1));
+    return AgentChannel::Greet(std::move(ours), {.patience = absl::Seconds(1)});
   }
   UniqueFd ours, its;
 };

@@ -238,6 +238,7 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   const int64_t start_ns = MonotonicNs();
   OpenStandardDescriptors();
   std::signal(SIGPIPE, SIG_IGN);  // a reader that has gone is an error of write
+  std::signal(SIGXFSZ, SIG_IGN);  // and so is 'ulimit -f', which there is advice for
   LineWriter lines(STDERR_FILENO, AboutDropped);
   SpdlogSink log(lines);
   CLI::App app("Ringside: boots a Linux guest under KVM.", "ringside");

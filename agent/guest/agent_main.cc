@@ -62,6 +62,7 @@ UniqueFd BlockSignals() {
   for (const int number : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&set, number);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a file that may not be as long is its client's error alone
   return UniqueFd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
 }
 

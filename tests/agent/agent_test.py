@@ -272,6 +272,18 @@ class Files(AgentCase):
             self.assertEqual(client.receive()[0], wire.DONE)
 
 
+class ShortFiles(AgentCase):
+    prefix = ("prlimit", "--fsize=65536")
+
+    def test_a_file_that_is_too_long_is_an_error(self):
+        source, there = self.file("source", bytes(100_000)), self.file("there")
+        done = self.cp(source, f"guest:{there}")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"File too large", done.stderr)
+        self.assertFalse(os.path.exists(there))
+        self.assertEqual(self.result("sh", "-c", "kill -XFSZ $$")[0], 128 + signal.SIGXFSZ)
+
+
 class Help(unittest.TestCase):
     def test_commands_have_examples(self):
         for command in ("exec", "cp"):

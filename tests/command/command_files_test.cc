@@ -54,6 +54,23 @@ TEST_F(CommandFilesTest, ARunThatDoesNotBeginLeavesThemAsTheyWere) {
   EXPECT_EQ(Content("trace").find("yesterday"), std::string::npos);
 }
 
+// 'ulimit -f' ends whoever is not prepared, with a file half written.
+TEST_F(CommandFilesTest, FilesThatMayNotBeAsLongAreErrors) {
+  const auto run = [](std::vector<std::string> words) {
+    std::vector<std::string> command = {"/bin/sh", "-c", "ulimit -f 1024; exec \"$@\"", "sh",
+                                        RINGSIDE_COMMAND};
+    command.insert(command.end(), words.begin(), words.end());
+    return RunProcess(command);
+  };
+  const ProcessResult memory = run({"run", "--kernel", RINGSIDE_GUEST_ELF, "--memory", "1G"});
+  EXPECT_EQ(memory.status, 1) << memory.errors;
+  EXPECT_THAT(memory.errors, HasSubstr("raise 'ulimit -f'"));
+  const ProcessResult image = run({"image", "create", "--size", "16M", Path("image")});
+  EXPECT_EQ(image.status, 1) << image.errors;
+  EXPECT_THAT(image.errors, HasSubstr("File too large"));
+  EXPECT_FALSE(std::filesystem::exists(Path("image")));
+}
+
 // It would run for a moment, on its disks.
 TEST_F(CommandFilesTest, NoGuestBeginsWithoutItsSocket) {
   ExpectRefused({"--api-sock", MakeFile("vm.sock", "mine"), "--events", Path("events")},

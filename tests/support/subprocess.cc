@@ -65,7 +65,8 @@ int Reap(pid_t pid, absl::Duration limit) {
 
 [[noreturn]] void Execute(const std::vector<std::string>& command) {
   // What whoever runs the tests ignores, as nohup does, a program ignores only if a test has it so.
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE}) signal(number, SIG_DFL);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGPIPE, SIGXFSZ})
+    signal(number, SIG_DFL);
   std::vector<char*> arguments;
   for (const std::string& word : command) arguments.push_back(const_cast<char*>(word.c_str()));
   arguments.push_back(nullptr);

@@ -146,4 +146,8 @@ absl::Status AgentChannel::ReceiveDone() {
   return frame.type == AgentType::kDone ? absl::OkStatus() : AgentBroke("an answer out of order");
 }
 
+void AgentChannel::Cancel() const {
+  shutdown(fd_.get(), SHUT_RDWR);
+}
+
 }  // namespace ringside

@@ -1,7 +1,7 @@
 // A connection to the agent of a guest, as a client has it: through the Unix socket that a
 // machine's vsock device has on the host (docs/agent.md), and the hellos of both sides.
 //
-// Threads: one at a time. Ownership: it owns the socket. Errors: NotFound,
+// Threads: one at a time, but for Cancel. Ownership: it owns the socket. Errors: NotFound,
 // PermissionDenied and InvalidArgument are the caller's to mend; Unavailable says that the agent
 // has gone, has broken the protocol, or has tried the patience; DeadlineExceeded: the limit is
 // over.
@@ -56,6 +56,9 @@ class AgentChannel {
   absl::StatusOr<AgentFrame> Receive();
   // Waits for DONE; an ERROR is the status.
   absl::Status ReceiveDone();
+  // Ends the connection, for whoever waits for it, too: Unavailable. From any thread while the
+  // channel is there.
+  void Cancel() const;
 
  private:
   AgentChannel(UniqueFd fd, const AgentTime& time, Deadline deadline)

@@ -1,7 +1,8 @@
 // What a program on the host can ask the agent of a guest for, but for commands (exec_client.h).
 //
-// Threads: one at a time; each call waits for its answer. Errors are those of AgentChannel, and
-// what the guest says. After an error of Put or Get the connection is of no use any more.
+// Threads: one at a time, but for Cancel; each call waits for its answer. Errors are those of
+// AgentChannel, and what the guest says. After an error of Put or Get the connection is of no use
+// any more.
 #pragma once
 
 #include <functional>
@@ -37,6 +38,8 @@ class AgentClient {
   // trusted with their order.
   absl::Status Get(std::string_view path, bool with_directories,
                    const std::function<absl::Status(const AgentFrame&)>& take);
+  // As AgentChannel's.
+  void Cancel() const { channel_.Cancel(); }
 
  private:
   absl::Status Ask();

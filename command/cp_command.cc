@@ -9,6 +9,7 @@
 #include "agent/tree_writer.h"
 #include "base/status.h"
 #include "command/agent_socket.h"
+#include "command/end_signals.h"
 #include "command/exit_codes.h"
 #include "command/progress_bar.h"
 #include "command/standard_output.h"
@@ -28,7 +29,8 @@ constexpr char kHelp[] =
     "  ringside cp --vsock vm.vsock guest:/var/log/syslog .\n"
     "  ringside cp --vsock vm.vsock guest:/etc/os-release - | grep VERSION\n"
     "  pg_dump | ringside cp --vsock vm.vsock - guest:/srv/dump.sql\n\n"
-    "Exit codes: 0 done, 1 failure at run time, 2 bad input, or what is to be copied is not there.";
+    "Exit codes: 0 done, 1 failure at run time, 2 bad input, or what is to be copied is not there, "
+    "128 + n ended by signal n.";
 
 bool IsInGuest(const std::string& place) {
   return place.starts_with(kGuest);
@@ -83,13 +85,32 @@ absl::Status Get(AgentClient& client, const CpOptions& options) {
   });
 }
 
+// A signal ends the copy first, as an error does, so that no part of a file is left; the second one
+// ends the process at once. Who writes to standard output, which may not be read, does without, and
+// so does who copies into the guest: there the agent sees to it.
+absl::Status GetBetweenSignals(AgentClient& client, const CpOptions& options) {
+  const EndSignals signals;
+  int first = 0;
+  absl::Status status;
+  signals.Attend([&] { status = Get(client, options); },
+                 [&](int signal) {
+                   if (first != 0) signals.Deliver(signal);
+                   first = signal;
+                   client.Cancel();
+                 });
+  if (first != 0) signals.Deliver(first);
+  signals.Release();
+  return status;
+}
+
 absl::Status Copy(const CpOptions& options) {
   if (IsInGuest(options.source) == IsInGuest(options.target)) {
     return BadInput("one of '%s' and '%s' has to be guest:/PATH, and the other one on this host",
                     options.source, options.target);
   }
   RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, AgentClient::Connect(options.vsock, options.port));
-  return IsInGuest(options.target) ? Put(client, options) : Get(client, options);
+  if (IsInGuest(options.target)) return Put(client, options);
+  return options.target == "-" ? Get(client, options) : GetBetweenSignals(client, options);
 }
 
 }  // namespace

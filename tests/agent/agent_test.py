@@ -4,6 +4,7 @@
 import contextlib
 import fcntl
 import hashlib
+import itertools
 import os
 import pty
 import select
@@ -270,6 +271,24 @@ class Files(AgentCase):
                         wire.frame(wire.TREE_END) + wire.frame(wire.PING))
             self.assertEqual(client.receive()[0], wire.ERROR)
             self.assertEqual(client.receive()[0], wire.DONE)
+
+
+class Signals(AgentCase):
+    def test_a_copy_that_a_signal_ends_leaves_no_part(self):
+        def file_without_end(host):
+            data = itertools.repeat(wire.frame(wire.DATA, b"more"))
+            agent.say(host, itertools.chain([wire.entry(b"name")], data), 0.01)
+        agent = wire.FalseAgent(self.file("false.sock"), file_without_end)
+        self.addCleanup(agent.close)
+        target = self.file("target")
+        os.mkdir(target)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with subprocess.Popen([RINGSIDE, "cp", "--vsock", self.file("false.sock"),
+                                   "guest:/name", target], stderr=subprocess.PIPE) as process:
+                wait_for(lambda: os.listdir(target), "the part")
+                process.send_signal(number)
+                self.assertEqual(process.wait(LIMIT), -number, process.stderr.read())
+            self.assertEqual(os.listdir(target), [])
 
 
 class ShortFiles(AgentCase):

@@ -81,7 +81,7 @@ class GuestCalls(MachineCase):
         self.assertEqual((end["how"], end["signal"]), ("killed", 9))
         end = self.result("sh", "-c", "pwd; echo $A", directory="/usr", environment=["A=b c"])
         self.assertEqual(end["output"], "/usr\nb c\n")
-        end = self.result("sh", "-c", "echo early; sleep 100", limit="300ms")
+        end = self.result("sh", "-c", "echo early; sleep 100", limit="2s")
         self.assertEqual((end["how"], end["output"]), ("timed-out", "early\n"))
         # More than it may say, and than a window of input has.
         end = self.result("head", "-c", "3000000", "/dev/zero", **{"most-output": 1000})

@@ -1,6 +1,7 @@
 #include "api/api_handlers.h"
 #include "api/openapi.h"
 #include "base/status.h"
+#include "vmm/machine.h"
 #include "vmm/statistics_json.h"
 
 namespace ringside {
@@ -52,18 +53,12 @@ absl::StatusOr<Json> ResumeMachine(MachineControl& control, const ApiArguments& 
 
 absl::StatusOr<Json> SaveMachine(MachineControl& control, const ApiArguments& given) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
-  const bool stays = machine->paused();
-  RINGSIDE_RETURN_IF_ERROR(machine->Pause(given.Time("patience")));
-  const absl::Status saved =
-      machine->Save(given.Text("directory"),
-                    {.difference = given.Switch("difference"), .track = given.Switch("track")},
-                    [&](uint64_t done, uint64_t of) { given.Report(done, of); });
-  if (saved.ok() && given.Switch("stop")) {
-    control.Stop();
-  } else if (!stays) {
-    machine->Resume();
-  }
-  RINGSIDE_RETURN_IF_ERROR(saved);
+  using AfterSave = Machine::Internals::AfterSave;
+  RINGSIDE_RETURN_IF_ERROR(machine->internals().PauseAndSave(
+      given.Text("directory"),
+      {.difference = given.Switch("difference"), .track = given.Switch("track")},
+      [&](uint64_t done, uint64_t of) { given.Report(done, of); },
+      given.Switch("stop") ? AfterSave::kStop : AfterSave::kGoOn, given.Time("patience")));
   return Json();
 }
 

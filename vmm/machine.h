@@ -109,10 +109,17 @@ class RINGSIDE_HIDDEN Machine::Internals {
   // guest memory fit a state of the same pause only.
   absl::Status RestoreDevices(const DevicesState& state,
                               absl::Duration patience = absl::InfiniteDuration());
+  enum class AfterSave { kGoOn, kStop };
   // Of a paused machine: writes all of it into a directory, which is made if it is not there. As
-  // SaveDevices; whoever resumes it waits for this.
+  // SaveDevices; whoever resumes it waits for this. With kStop a machine that was saved is over
+  // before a Resume that came meanwhile holds, so that what is on its disks fits what was saved.
   absl::Status Save(const std::string& directory, const SaveOptions& options,
-                    const MemoryProgress& progress);
+                    const MemoryProgress& progress, AfterSave after = AfterSave::kGoOn);
+  // Pauses the machine for that, within `patience`, and lets it go on then, unless others have
+  // paused it before or meanwhile.
+  absl::Status PauseAndSave(const std::string& directory, const SaveOptions& options,
+                            const MemoryProgress& progress, AfterSave after,
+                            absl::Duration patience);
   // As Machine::MakeTemplate.
   absl::StatusOr<std::shared_ptr<const MachineTemplate>> MakeTemplate(absl::Duration patience);
   // As Machine::RecordWorkingSet.
@@ -148,6 +155,8 @@ class RINGSIDE_HIDDEN Machine::Internals {
   absl::Status SaveState(SavedMachine& state);
   absl::Status SaveMemory(const SnapshotWriter& writer, const MemoryProgress& progress,
                           SavedMachine& state);
+  // An error ends a save that is under way: its memory is lost, or the machine is over.
+  absl::Status CheckSaves() const;
   absl::Status SettleInterrupts();
   absl::StatusOr<VcpuStateShape> ShapeOf(const SavedMachine& state) const;
   absl::Status FreezeMemory(Snapshot& snapshot);
@@ -172,6 +181,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
   void End(MachineEnd end);
   // As MemoryWatch::Loss and MemoryHandler::Loss.
   absl::Status MemoryLoss() const;
+  void AwaitRelease();
   void FlushConsole();
   MachineStatistics Statistics();
 

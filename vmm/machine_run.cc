@@ -7,6 +7,7 @@
 namespace ringside {
 namespace {
 
+constexpr absl::Duration kHolderPatience = absl::Seconds(1);
 constexpr absl::Duration kConsolePatience = absl::Seconds(1);
 constexpr absl::Duration kFlushLimit = absl::Seconds(2);  // that included
 
@@ -102,7 +103,7 @@ const MachineEnd& Machine::Internals::Wait() {
   for (const auto& vcpu : vcpus_) vcpu->Join();
   // Before those are waited for who make devices anew: what their disks have may end slowly.
   if (disks_ != nullptr) disks_->EndSoon();
-  if (pauser_ != nullptr) pauser_->AwaitRelease();
+  if (pauser_ != nullptr) AwaitRelease();
   if (devices_ != nullptr) devices_->BeginStop();
   // Before devices are waited for: the storage of the console's output may hold those on its
   // thread.
@@ -116,6 +117,15 @@ const MachineEnd& Machine::Internals::Wait() {
   if (memory_handler_ != nullptr) memory_handler_->Forget();
   const MutexLock lock(mutex_);
   return *end_;
+}
+
+// A save is given up where the machine ends, but for what its storage has begun.
+void Machine::Internals::AwaitRelease() {
+  if (pauser_->AwaitRelease(DeadlineIn(kHolderPatience))) return;
+  log_.Log(Severity::kWarning,
+           "a call still saves the machine, or exchanges its devices; the machine ends when that "
+           "does (is the file system frozen, or the storage gone?)");
+  pauser_->AwaitRelease(DeadlineIn(absl::InfiniteDuration()));
 }
 
 void Machine::Internals::FlushConsole() {

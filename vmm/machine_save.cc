@@ -24,7 +24,7 @@
 namespace ringside {
 
 absl::Status Machine::Internals::Save(const std::string& directory, const SaveOptions& options,
-                                      const MemoryProgress& progress) {
+                                      const MemoryProgress& progress, AfterSave after) {
   RINGSIDE_RETURN_IF_ERROR(pauser_->Hold());
   const absl::Cleanup release = [this] { pauser_->Release(); };
   const FaultsAllowed faults;
@@ -36,7 +36,7 @@ absl::Status Machine::Internals::Save(const std::string& directory, const SaveOp
                             SnapshotWriter::In(directory));
   RINGSIDE_RETURN_IF_ERROR(SaveState(state));
   RINGSIDE_RETURN_IF_ERROR(SaveMemory(*writer, progress, state));
-  RINGSIDE_RETURN_IF_ERROR(MemoryLoss());
+  RINGSIDE_RETURN_IF_ERROR(CheckSaves());
   const bool tracks = options.track || options.difference;
   // Should this fail, the notes from before are still of use.
   absl::Cleanup end_new_notes = [this, had_notes = writes_->has_notes()] {
@@ -50,7 +50,23 @@ absl::Status Machine::Internals::Save(const std::string& directory, const SaveOp
   } else {
     writes_->End();
   }
+  if (after == AfterSave::kStop) End({EndKind::kStopped, ""});
   return absl::OkStatus();
+}
+
+absl::Status Machine::Internals::PauseAndSave(const std::string& directory,
+                                              const SaveOptions& options,
+                                              const MemoryProgress& progress, AfterSave after,
+                                              absl::Duration patience) {
+  RINGSIDE_RETURN_IF_ERROR(pauser_->PauseAndWait(patience, Pauser::Until::kLetGo));
+  const absl::Cleanup let_go = [this] { pauser_->LetGo(); };
+  return Save(directory, options, progress, after);
+}
+
+absl::Status Machine::Internals::CheckSaves() const {
+  RINGSIDE_RETURN_IF_ERROR(MemoryLoss());
+  if (!pauser_->ended()) return absl::OkStatus();
+  return absl::CancelledError("the machine has ended before it was saved: nothing of it is kept");
 }
 
 // All of it, or the difference. Last, as KVM writes into memory when it is asked for what a vCPU
@@ -62,7 +78,7 @@ absl::Status Machine::Internals::SaveMemory(const SnapshotWriter& writer,
   // What is lost reads as zeroes, a page at a time.
   const MemoryStep step = [&](uint64_t done, uint64_t of) {
     progress(done, of);
-    return MemoryLoss();
+    return CheckSaves();
   };
   const auto write = [&](std::span<const MemoryRegion> pieces, MemoryImage& image) {
     return WriteMemoryImage(pieces, memory_->is_shared(), writer.memory(), writer.memory_path(),
@@ -133,7 +149,7 @@ absl::StatusOr<std::shared_ptr<const MachineTemplate>> Machine::Internals::MakeT
   parts->name = "the template";
   RINGSIDE_RETURN_IF_ERROR(SaveState(parts->snapshot.state));
   RINGSIDE_RETURN_IF_ERROR(FreezeMemory(parts->snapshot));
-  RINGSIDE_RETURN_IF_ERROR(MemoryLoss());
+  RINGSIDE_RETURN_IF_ERROR(MemoryLoss());  // once all is there it outlives the machine
   return std::make_shared<const MachineTemplate>(std::move(parts));
 }
 
@@ -153,7 +169,7 @@ absl::Status Machine::Internals::FreezeMemory(Snapshot& snapshot) {
       snapshot.memory,
       CreateMemoryFile("guest-template", config_.memory + kPageSize, MemoryFileUse::kMayBeFrozen));
   RINGSIDE_ASSIGN_OR_RETURN(snapshot.state.memory, NewMemoryImage(regions));
-  const MemoryStep step = [this](uint64_t, uint64_t) { return MemoryLoss(); };
+  const MemoryStep step = [this](uint64_t, uint64_t) { return CheckSaves(); };
   RINGSIDE_RETURN_IF_ERROR(WriteMemoryImage(regions, false, snapshot.memory, "guest-template", step,
                                             snapshot.state.memory));
   if (fcntl(snapshot.memory.get(), F_ADD_SEALS, F_SEAL_WRITE) == 0) return absl::OkStatus();

@@ -9,18 +9,18 @@ namespace ringside {
 
 void Pauser::Begin(Paused paused) {
   // Moved on: what it holds of its caller's must not end with a lock held here.
-  Ask([this, paused = std::move(paused)](const absl::Status& status) mutable {
+  Ask(Until::kResume, [this, paused = std::move(paused)](const absl::Status& status) mutable {
     TellLater(std::move(paused), status);
   });
 }
 
-absl::Status Pauser::PauseAndWait(absl::Duration patience) {
+absl::Status Pauser::PauseAndWait(absl::Duration patience, Until until) {
   struct Outcome {
     Event known;
     absl::Status status;
   };
   const auto outcome = std::make_shared<Outcome>();
-  const uint64_t id = Ask([outcome](const absl::Status& status) {
+  const uint64_t id = Ask(until, [outcome](const absl::Status& status) {
     outcome->status = status;
     outcome->known.Notify();
   });
@@ -36,7 +36,7 @@ absl::Status Pauser::PauseAndWait(absl::Duration patience) {
   return outcome->status;
 }
 
-uint64_t Pauser::Ask(Answer answer) {
+uint64_t Pauser::Ask(Until until, Answer answer) {
   const MutexLock order(order_);
   uint64_t round;
   uint64_t id;
@@ -45,6 +45,7 @@ uint64_t Pauser::Ask(Answer answer) {
     resume_at_drain_ = false;
     if (state_ == State::kPaused) {
       resume_at_release_ = false;
+      Reached(until);
       answer(absl::OkStatus());
       return 0;
     }
@@ -53,7 +54,7 @@ uint64_t Pauser::Ask(Answer answer) {
       return 0;
     }
     id = ++last_id_;
-    waiting_.push_back({id, std::move(answer)});
+    waiting_.push_back({id, until, std::move(answer)});
     if (state_ != State::kRunning) return id;
     round = BeginRound();
   }
@@ -130,7 +131,7 @@ void Pauser::ResumeLocked() {
     const MutexLock lock(mutex_);
     was = state_;
     if (was == State::kRunning || was == State::kEnded) return;
-    stopped_ = false;
+    stopped_ = kept_ = false;
     if (must_rest_) {
       resume_at_drain_ = true;
       return;
@@ -147,6 +148,16 @@ void Pauser::ResumeLocked() {
     for (Pausable* device : devices_) device->Resume();
   }
   for (Vcpu* vcpu : vcpus_) vcpu->Resume();
+}
+
+void Pauser::LetGo() {
+  const MutexLock order(order_);
+  {
+    const MutexLock lock(mutex_);
+    // Where it is not paused it was resumed meanwhile, and others may be pausing it again.
+    if (--to_let_go_ > 0 || kept_ || stopped_ || state_ != State::kPaused) return;
+  }
+  ResumeLocked();
 }
 
 absl::Status Pauser::Hold(Deadline deadline) {
@@ -177,9 +188,12 @@ void Pauser::Release() {
   ResumeLocked();
 }
 
-void Pauser::AwaitRelease() {
+bool Pauser::AwaitRelease(Deadline deadline) {
   const MutexLock lock(mutex_);
-  while (held_) released_.wait(mutex_);
+  while (held_) {
+    if (released_.wait_until(mutex_, deadline) == std::cv_status::timeout) return !held_;
+  }
+  return true;
 }
 
 void Pauser::Replace(const Pausable& former, Pausable& next) {
@@ -212,8 +226,24 @@ bool Pauser::paused() const {
   return state_ == State::kPaused;
 }
 
+bool Pauser::ended() const {
+  const MutexLock lock(mutex_);
+  return state_ == State::kEnded;
+}
+
+void Pauser::Reached(Until until) {
+  if (until == Until::kResume) {
+    kept_ = true;
+  } else {
+    ++to_let_go_;
+  }
+}
+
 void Pauser::AnswerAll(const absl::Status& status) {
-  for (const Waiting& waiting : std::exchange(waiting_, {})) waiting.answer(status);
+  for (const Waiting& waiting : std::exchange(waiting_, {})) {
+    if (status.ok()) Reached(waiting.until);
+    waiting.answer(status);
+  }
 }
 
 void Pauser::Close() {

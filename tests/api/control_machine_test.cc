@@ -144,6 +144,30 @@ TEST_F(ControlMachineTest, WhatClientsHaveUnderWayEndsWithTheMachine) {
   server_.reset();
 }
 
+// Whichever comes first, its client is told that the machine is paused, and may copy its disks.
+TEST_F(ControlMachineTest, ASaveDoesNotEndThePauseOfAnotherClient) {
+  Begin("rw=randread qd=4 runtime=60s wait=irq");
+  ExpectProgress(*machine_);
+  Event come_back;
+  // The I/O thread does not come to its rest before both have asked for that.
+  ThreadOf(*machine_, "a").Begin([&] { come_back.Wait(); });
+  EXPECT_EQ(Call("POST", "/machine/pause?wait=0").status, 202);
+  const std::string body = R"({"directory": ")" + directory_ / "snap" + R"("})";
+  EXPECT_EQ(Call("POST", "/machine/save?wait=20ms", body).status, 202);
+  come_back.Notify();
+  for (const char* const operation : {"/operations/1", "/operations/2"}) {
+    EXPECT_TRUE(SpinUntil([&] {
+      return Call("GET", std::string(operation) + "?wait=1s").body.find("done") !=
+             std::string::npos;
+    }));
+  }
+  EXPECT_THAT(Call("GET", "/machine").body, HasSubstr(R"("state":"paused")"));
+  EXPECT_EQ(Call("POST", "/machine/resume").status, 204);
+  ExpectProgress(*machine_);
+  machine_->Stop();
+  machine_->Wait();
+}
+
 // It is answered at once, though a server that the machine needs may take its time.
 TEST_F(ControlMachineTest, AStopWhileTheMachineIsBeingMadeIsNotLost) {
   control_ = *MachineControl::Create({});

@@ -127,7 +127,14 @@ void MachineControl::Follow(uint64_t first, HttpAnswer answer) {
   std::move(answer).Follow(feed_, "application/x-ndjson", known);
 }
 
+bool MachineControl::Counts(const MachineEvent& event) {
+  const MutexLock lock(events_mutex_);
+  if (event.kind == EventKind::kStarted) has_begun_ = true;
+  return has_begun_ || event.kind != EventKind::kEnded;
+}
+
 void MachineControl::Happened(const MachineEvent& event) {
+  if (!Counts(event)) return;
   if (next_sink_ != nullptr) next_sink_->Happened(event);
   if (event.kind == EventKind::kEnded) {
     const MutexLock lock(mutex_);

@@ -37,7 +37,8 @@ class MachineControl final : public EventSink {
 
   // ---- For the machine's owner ----
 
-  // Another that is told of each event, before clients are; null: none. While no machine tells.
+  // Another that is told of each event that clients are told of, before them; null: none. While no
+  // machine tells.
   void PassOn(EventSink* sink) { next_sink_ = sink; }
   // Becomes readable when a client wants the machine to start.
   int start_fd() const { return start_wanted_.fd(); }
@@ -73,6 +74,8 @@ class MachineControl final : public EventSink {
 
  private:
   MachineControl(MachineOptions options, EventFd start_wanted, EventFd stop_wanted);
+  // The end of a machine that was made and could not be started is none: another may be made.
+  bool Counts(const MachineEvent& event);
 
   const EventFd start_wanted_;
   const EventFd stop_wanted_;
@@ -94,6 +97,7 @@ class MachineControl final : public EventSink {
   };
   Mutex events_mutex_;  // so that who follows misses none between those that were and those to come
   std::deque<Line> events_ ABSL_GUARDED_BY(events_mutex_);
+  bool has_begun_ ABSL_GUARDED_BY(events_mutex_) = false;  // a machine, by its events
   const std::shared_ptr<HttpFeed> feed_;
 };
 

@@ -10,6 +10,7 @@
 #include "http/http_client.h"
 #include "tests/support/directories.h"
 #include "tests/support/vmm/pausing_machine.h"
+#include "tests/support/vmm/recording_events.h"
 
 namespace ringside {
 namespace {
@@ -191,6 +192,40 @@ TEST_F(ControlMachineTest, EventsAreKeptForThoseWhoComeLate) {
   EXPECT_THAT(events, HasSubstr(R"({"event":"started","sequence":1,)"));
   EXPECT_THAT(events, HasSubstr(R"({"event":"paused",)"));
   EXPECT_THAT(events, ::testing::EndsWith("\"detail\":\"stopped\",\"count\":1}\n"));
+}
+
+// As one whose network's server does not run in the end: another is made in its place.
+TEST_F(ControlMachineTest, AMachineThatNeverStartsLeavesTheEventsToTheNext) {
+  control_ = *MachineControl::Create({});
+  testing::RecordingEvents events;
+  control_->PassOn(&events);
+  MachineConfig config = Config("rw=randread qd=4 runtime=60s wait=irq");
+  config.events = control_.get();
+  Make(config).reset();
+  EXPECT_EQ(control_->state(), ControlState::kNotStarted);
+  control_->NotStarted(absl::FailedPreconditionError("a server does not run"));
+  server_ = *ApiServer::Start(*UnixListener::Bind(socket_), *control_, nullptr);
+  EXPECT_EQ(control_->state(), ControlState::kNotStarted);
+  machine_ = Make(config);
+  ASSERT_TRUE(machine_->Start().ok());
+  control_->Started(*machine_);
+  EXPECT_THAT(Call("GET", "/machine").body, HasSubstr(R"("state":"running")"));
+  // It is told of the end, which comes after it has begun to follow.
+  std::string followed;
+  absl::StatusOr<HttpClient> client = HttpClient::Connect(socket_, kWaitLimit);
+  ASSERT_TRUE(client.ok());
+  EXPECT_TRUE(client
+                  ->Follow("/ringside/v1/events?from=0",
+                           [&](std::string_view text) {
+                             if (followed.empty()) machine_->Stop();
+                             followed += text;
+                             return true;
+                           })
+                  .ok());
+  EXPECT_THAT(followed, ::testing::StartsWith(R"({"event":"started","sequence":1,)"));
+  EXPECT_THAT(followed, ::testing::EndsWith("\"detail\":\"stopped\",\"count\":1}\n"));
+  machine_->Wait();
+  EXPECT_EQ(events.Of(EventKind::kEnded).size(), 1u);
 }
 
 // Whoever follows and does not read is let go of, and the machine does not wait for it.

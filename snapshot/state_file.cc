@@ -10,7 +10,6 @@
 namespace ringside {
 namespace {
 
-constexpr std::array<char, 8> kMagic = {'R', 'S', 'S', 'T', 'A', 'T', 'E', '\0'};
 constexpr uint32_t kFormat = 1;
 
 struct FileHeader {
@@ -71,7 +70,7 @@ void StateFileWriter::Add(uint32_t tag, uint32_t version, std::span<const uint8_
 }
 
 std::vector<uint8_t> StateFileWriter::Finish() && {
-  FileHeader file = {.magic = kMagic, .format = kFormat, .sections = count_, .crc = 0};
+  FileHeader file = {.magic = kStateMagic, .format = kFormat, .sections = count_, .crc = 0};
   file.crc = CrcOf(file);
   uint32_t crc = file.crc;
   for (size_t at = 0; at < sections_.size();) {
@@ -91,7 +90,8 @@ std::vector<uint8_t> StateFileWriter::Finish() && {
 
 absl::StatusOr<std::vector<StateSection>> ReadStateFile(std::span<const uint8_t> bytes) {
   FileHeader file;
-  if (bytes.size() < sizeof file || std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
+  if (bytes.size() < sizeof file ||
+      std::memcmp(bytes.data(), kStateMagic.data(), kStateMagic.size()) != 0) {
     return BadInput("this is no saved state of a Ringside machine");
   }
   std::memcpy(&file, bytes.data(), sizeof file);

@@ -13,6 +13,7 @@
 // Threads: none. Ownership: sections refer to the bytes they were read from.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -24,6 +25,9 @@ namespace ringside {
 
 // More than any machine's state has: 254 vCPUs with large registers, and its devices.
 inline constexpr size_t kMostStateBytes = 64 << 20;
+
+// How each begins.
+inline constexpr std::array<char, 8> kStateMagic = {'R', 'S', 'S', 'T', 'A', 'T', 'E', '\0'};
 
 constexpr uint32_t StateTag(const char (&letters)[5]) {
   uint32_t tag = 0;

@@ -1,13 +1,16 @@
 #include "vmm/snapshot_writer.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <ranges>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/status.h"
+#include "snapshot/state_file.h"
 #include "vmm/machine_state.h"
 
 namespace ringside {
@@ -36,6 +39,14 @@ std::string SnapshotWriter::memory_path() const {
 absl::Status SnapshotWriter::Begin() {
   RINGSIDE_RETURN_IF_ERROR(Lock());
   RINGSIDE_RETURN_IF_ERROR(ClearUp());
+  // It tells whoever clears up whose the memory is, which says so itself at its end alone.
+  RINGSIDE_ASSIGN_OR_RETURN(state_, Create(kPartialState));
+  const ssize_t written = write(state_.get(), kStateMagic.data(), kStateMagic.size());
+  if (written >= 0 && written != std::ssize(kStateMagic)) errno = ENOSPC;
+  if (written != std::ssize(kStateMagic)) {
+    return ErrnoError(errno, absl::StrFormat("cannot write '%s/%s'", directory_, kPartialState),
+                      "make room, or save elsewhere");
+  }
   RINGSIDE_ASSIGN_OR_RETURN(memory_, Create(kPartialMemory));
   return absl::OkStatus();
 }
@@ -56,22 +67,34 @@ absl::Status SnapshotWriter::Lock() {
 }
 
 // What one that was killed has left: files under names for that, and a memory that already has its
-// own, which belongs to the state that has not.
+// own, which belongs to the state that has not. After a power cut a state may be empty.
 absl::Status SnapshotWriter::ClearUp() {
   const auto is_there = [this](const char* name) {
     return Unusable(EEXIST, absl::StrFormat("cannot make '%s/%s'", directory_, name),
                     "save into a directory that has no snapshot yet");
   };
   if (Has(kStateFile)) return is_there(kStateFile);
-  if (Has(kMemoryFile)) {
+  const bool has_memory = Has(kMemoryFile);
+  if (has_memory) {
     const std::string state = absl::StrFormat("%s/%s", directory_, kPartialState);
     if (!OpenSnapshotFiles(state, MemoryPath(directory_)).ok()) return is_there(kMemoryFile);
-    Remove(kMemoryFile);
   }
+  const bool has_state = BeginsAsState(kPartialState) || IsEmpty(kPartialState);
+  RINGSIDE_RETURN_IF_ERROR(CheckIsOurs(kPartialState, has_state));
+  RINGSIDE_RETURN_IF_ERROR(CheckIsOurs(kPartialMemory, has_state || IsEmpty(kPartialMemory)));
+  RINGSIDE_RETURN_IF_ERROR(CheckIsOurs(kWorkingSetFile, BeginsAsState(kWorkingSetFile)));
+  if (has_memory) Remove(kMemoryFile);
   Remove(kPartialMemory);
   Remove(kPartialState);
   Remove(kWorkingSetFile);  // of a snapshot that is gone
   return absl::OkStatus();
+}
+
+absl::Status SnapshotWriter::CheckIsOurs(const std::string& name, bool is_ours) const {
+  if (is_ours || !Has(name)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "'%s/%s' is nothing that a save has left, and stays: move it away, or save elsewhere",
+      directory_, name));
 }
 
 absl::StatusOr<UniqueFd> SnapshotWriter::Create(const std::string& name) {
@@ -86,6 +109,22 @@ bool SnapshotWriter::Has(const std::string& name) const {
   return faccessat(folder_.get(), name.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+bool SnapshotWriter::IsEmpty(const std::string& name) const {
+  struct stat status;
+  return fstatat(folder_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0 &&
+         S_ISREG(status.st_mode) && status.st_size == 0;
+}
+
+bool SnapshotWriter::BeginsAsState(const std::string& name) const {
+  // Not to wait for whoever writes into a pipe of that name.
+  const UniqueFd fd(
+      openat(folder_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  std::array<char, kStateMagic.size()> beginning;
+  return fd.valid() &&
+         pread(fd.get(), beginning.data(), beginning.size(), 0) == std::ssize(beginning) &&
+         beginning == kStateMagic;
+}
+
 void SnapshotWriter::Remove(const std::string& name) const {
   unlinkat(folder_.get(), name.c_str(), 0);
 }
@@ -98,11 +137,10 @@ bool SnapshotWriter::Finish(const std::string& name) {
 }
 
 absl::Status SnapshotWriter::Commit(std::span<const uint8_t> state) {
-  RINGSIDE_ASSIGN_OR_RETURN(const UniqueFd fd, Create(kPartialState));
-  const ssize_t written = write(fd.get(), state.data(), state.size());
+  const ssize_t written = pwrite(state_.get(), state.data(), state.size(), 0);
   if (written >= 0 && written != std::ssize(state)) errno = ENOSPC;
   // The state last, as a snapshot without one is none; after a power cut, too.
-  if (written != std::ssize(state) || fsync(fd.get()) != 0 || !Finish(kMemoryFile) ||
+  if (written != std::ssize(state) || fsync(state_.get()) != 0 || !Finish(kMemoryFile) ||
       !Finish(kStateFile)) {
     return ErrnoError(errno, absl::StrFormat("cannot write '%s'", StatePath(directory_)));
   }
@@ -112,7 +150,8 @@ absl::Status SnapshotWriter::Commit(std::span<const uint8_t> state) {
 }
 
 SnapshotWriter::~SnapshotWriter() {
-  for (const std::string& name : written_) Remove(name);
+  // The state last, which tells whose the memory is.
+  for (const std::string& name : std::views::reverse(written_)) Remove(name);
   if (is_made_)
     rmdir(directory_.c_str());  // nothing happens if it is another one now, or not empty
 }

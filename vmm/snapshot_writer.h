@@ -1,5 +1,6 @@
 // Writes the directory of a snapshot, which is one as soon as its state is there: whoever is killed
 // before has left nothing that a restore would take, and the next one to write there clears it up.
+// What is not Ringside's is never removed: where it is in the way, nothing is.
 //
 // Threads: none; a lock keeps out other processes. All is done in the directory that was opened,
 // whatever its name is given to meanwhile. Errors: FailedPrecondition where the directory cannot be
@@ -37,8 +38,11 @@ class SnapshotWriter {
   absl::Status Begin();
   absl::Status Lock();
   absl::Status ClearUp();
+  absl::Status CheckIsOurs(const std::string& name, bool is_ours) const;
   absl::StatusOr<UniqueFd> Create(const std::string& name);
   bool Has(const std::string& name) const;
+  bool IsEmpty(const std::string& name) const;
+  bool BeginsAsState(const std::string& name) const;
   void Remove(const std::string& name) const;
   // To its name without ".partial", and has that reach the disk.
   bool Finish(const std::string& name);
@@ -46,6 +50,7 @@ class SnapshotWriter {
   const std::string directory_;
   UniqueFd folder_;
   bool is_made_ = false;  // by this one, which has locked it
+  UniqueFd state_;
   UniqueFd memory_;
   std::vector<std::string> written_;  // files to be taken away again
 };

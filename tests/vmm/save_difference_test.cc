@@ -191,9 +191,9 @@ TEST_F(SaveDifference, OneThatFailsIsMadeUpForByTheNext) {
   ExpectProgress(*machine);
   ASSERT_TRUE(machine->Pause().ok());
   EXPECT_FALSE(machine->Save(Place(0), kDifference).ok()) << "a snapshot is there";
-  fs::create_directory(Place(1));
-  fs::create_directory(Place(1) + "/state.partial");  // which is not cleared up
-  EXPECT_FALSE(machine->Save(Place(1), kDifference).ok());
+  // Once it is about to get that name.
+  const auto be_in_the_way = [&](auto, auto) { fs::create_directory(Place(1) + "/memory"); };
+  EXPECT_FALSE(machine->Save(Place(1), kDifference, be_in_the_way).ok());
   fs::remove_all(Place(1));
   machine->Resume();
   ExpectMerged(SaveChain(std::move(machine), 1, 1));

@@ -181,5 +181,62 @@ TEST_F(SavedFileTest, ItIsSavedWhileItIsPausedAndWhereThereIsNoneYet) {
   ExpectProgress(*machine);
 }
 
+// What a save that was killed has left is removed, whenever that was.
+TEST_F(SavedFileTest, NothingOfOthersIsRemoved) {
+  auto machine = Begin(config_);
+  ASSERT_TRUE(machine->Pause().ok());
+  const std::string state = Place(2) + "/state.partial", memory = Place(2) + "/memory.partial",
+                    working_set = Place(2) + "/working-set";
+  const auto save = [&] { return machine->Save(Place(2)); };
+  const auto expect_refused = [&](const std::string& path) {
+    const absl::Status status = save();
+    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(status.message(), HasSubstr("'" + path + "' is nothing that a save has left"));
+    EXPECT_FALSE(fs::exists(Place(2) + "/state"));
+  };
+  fs::create_directory(Place(2));
+  Write(state, "RSSTATE? No.");
+  expect_refused(state);
+  EXPECT_EQ(Read(state), "RSSTATE? No.");
+  fs::remove(state);
+  fs::create_directory(state);
+  expect_refused(state);
+  fs::remove(state);
+  Write(memory, "of others");
+  expect_refused(memory);
+  Write(state, state_.substr(0, 8));
+  fs::create_symlink(memory, working_set);
+  expect_refused(working_set);
+  fs::remove(working_set);
+  Write(working_set, "a list");
+  expect_refused(working_set);
+  EXPECT_EQ(Read(working_set), "a list");
+  EXPECT_EQ(Read(memory), "of others") << "nothing is removed where something is in the way";
+  Write(working_set, state_);
+  EXPECT_EQ(save(), absl::OkStatus());
+  EXPECT_FALSE(fs::exists(working_set));
+}
+
+TEST_F(SavedFileTest, WhatASaveWasKilledInIsClearedUp) {
+  auto machine = Begin(config_);
+  ASSERT_TRUE(machine->Pause().ok());
+  // As they are while the memory is written, and after a power cut.
+  fs::create_directory(Place(3));
+  ASSERT_EQ(machine->Save(Place(2), {},
+                          [&](uint64_t, uint64_t) {
+                            for (const char* const name : {"/state.partial", "/memory.partial"}) {
+                              fs::copy_file(Place(2) + name, Place(3) + name,
+                                            fs::copy_options::overwrite_existing);
+                            }
+                          }),
+            absl::OkStatus());
+  ASSERT_GT(fs::file_size(Place(3) + "/memory.partial"), 0u);
+  EXPECT_EQ(machine->Save(Place(3)), absl::OkStatus());
+  fs::create_directory(Place(4));
+  Write(Place(4) + "/state.partial", "");
+  Write(Place(4) + "/memory.partial", "the beginning");
+  EXPECT_EQ(machine->Save(Place(4)), absl::OkStatus());
+}
+
 }  // namespace
 }  // namespace ringside

@@ -7,6 +7,7 @@
 
 #include "base/status.h"
 #include "tests/support/block/failing_filter.h"
+#include "tests/support/directories.h"
 #include "tests/support/races.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/vmm/pausing_machine.h"
@@ -103,6 +104,24 @@ TEST_F(StopMachineTest, WhatItKeepsIsNotSavedAndItsEndForgetsIt) {
   machine->Stop();
   EXPECT_EQ(machine->Wait().kind, EndKind::kStopped);
   EXPECT_EQ(Kept(*machine), 0u);
+}
+
+// Though it is paused for nobody but its disk.
+TEST_F(StopMachineTest, WhoPausesItToSaveItDoesNotResumeIt) {
+  const auto machine = Begin(Config("rw=randrw size=1M qd=16 runtime=10s", 50));
+  ASSERT_TRUE(Stops(*machine));
+  const uint64_t kept = Kept(*machine);
+  EXPECT_GT(kept, 0u);
+  const testing::TempDirectory directory;
+  EXPECT_THAT(machine->internals()
+                  .PauseAndSave(
+                      directory / "snapshot", {}, [](uint64_t, uint64_t) {},
+                      Machine::Internals::AfterSave::kGoOn, absl::InfiniteDuration())
+                  .message(),
+              HasSubstr("requests that failed are kept"));
+  EXPECT_TRUE(machine->paused());
+  EXPECT_EQ(Kept(*machine), kept);
+  EXPECT_THAT(events_.Of(EventKind::kResumed), IsEmpty());
 }
 
 TEST_F(StopMachineTest, WhoGivesAPauseUpDoesNotResumeIt) {

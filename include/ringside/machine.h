@@ -113,8 +113,9 @@ class RINGSIDE_EXPORT Machine {
   // is on its disks is for the caller to keep. `progress` is told, on this thread, of how many
   // bytes of memory so many are written. Resume does not wait for this, but holds when it is done.
   // FailedPrecondition: it is not paused, a device of the host is passed through to it, the
-  // directory cannot be used, or there is nothing to be a difference to. On an error there is no
-  // snapshot, and a difference to the one before can still be saved.
+  // directory cannot be used, or there is nothing to be a difference to. Cancelled: the machine
+  // ended before all was written. On an error there is no snapshot, and a difference to the one
+  // before can still be saved.
   absl::Status Save(const std::string& directory, const SaveOptions& options = {},
                     const std::function<void(uint64_t done, uint64_t of)>& progress = {});
   // Of a machine that goes on from the directory of a snapshot, with memory that is mapped from it:

@@ -356,7 +356,7 @@ TEST(ParkStress, AnEntryThatMeetsTheLastLookIsNotLost) {
   for (uint32_t round = 1; round <= kParks && !limit.IsOver(); ++round) {
     source.slow().TakeLines();
     // A turn of a slow machine is too long for the aim alone.
-    ASSERT_TRUE(SpinUntil([&] { return source.looks() >= kAlmostParked + round % 32; }));
+    ASSERT_TRUE(SpinUntil([&] { return source.looks() >= kAlmostParked + round % 24; }));
     aim.Wait();
     const uint32_t kicks = ring.kicks();
     ring.Put(round);

@@ -105,6 +105,7 @@ OverlayChild& OverlayChannel::NewChild(Op& op, BlockOp what, uint64_t offset) {
     one.op->channel->ChildEnded(one);
   };
   ++op.children;
+  if (op.request->op == BlockOp::kRead) ++pieces_;
   return child;
 }
 
@@ -129,6 +130,7 @@ void OverlayChannel::ChildEnded(OverlayChild& child) {
   Op& op = *child.op;
   if (child.result < 0 && op.result == 0) op.result = child.result;
   children_.Give(child);
+  if (op.request->op == BlockOp::kRead) --pieces_;
   if (--op.children == 0) (this->*op.then)(op);
 }
 

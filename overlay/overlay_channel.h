@@ -4,7 +4,9 @@
 // Straight: a read of blocks that are in the same place; a write of blocks whose data is in the
 // overlay's file already. It costs a look at the map and an addition. Anything else:
 //
-//   a read      is cut where its blocks are in different places
+//   a read      is cut where its blocks are in different places, a little at a time: in a chain of
+//               overlays each cuts what the one above it has cut, so what one has under way below
+//               it has a bound for all of its reads together
 //   a write     to blocks of which some show the base, or zeroes: these are written whole, and what
 //               the write has not of them is read from below; then the map says that they are here
 //   a discard,  makes zeroes of whole blocks in the map, and gives their space back; of blocks that
@@ -47,7 +49,10 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   // How often those that wait are asked whether they have been recalled.
   static constexpr int64_t kLookNs = 10'000'000;
   static constexpr size_t kMostCopies = 64;  // 512 KiB
-  static constexpr size_t kMostPieces = 64;  // of a read at a time
+  // Of all reads, under way; but one is every read's, so that none waits for another and each goes
+  // on. A read takes half of what is left, so that those that come later get more than that one.
+  static constexpr size_t kMostPieces = 128;
+  static constexpr size_t kMostOfOne = kMostPieces / 2;
   static constexpr uint64_t kZeroedATurn = uint64_t{256} << 10;
   static constexpr uint64_t kBlocksATurn = uint64_t{64} << 10;  // of a discard: 256 MiB
 
@@ -81,6 +86,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
 
   // Reads (overlay_reads.cc).
   bool IsAllOfBase(const BlockRequest& request, uint64_t length) const;
+  size_t PiecesForOne() const;
   void ReadOn(Op& op);
   bool CutPiece(Op& op, Piece& piece);
 
@@ -137,6 +143,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   std::vector<CopyBuffer*> free_copies_;
   Fifo<Op> want_copies_;
   Fifo<Op> finished_;                    // to be completed by complete_
+  size_t pieces_ = 0;                    // of reads, under way
   uint64_t zeroed_ = 0, zeroed_in_ = 0;  // bytes, and in which turn
   Fifo<Op> later_;
   Fifo<Op> ended_;  // that were taken back

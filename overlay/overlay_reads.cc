@@ -39,15 +39,21 @@ bool OverlayChannel::IsAllOfBase(const BlockRequest& request, uint64_t length) c
   return run.state == BlockState::kBase && run.end == end;
 }
 
-// The next pieces of a read, as far as one turn goes.
+size_t OverlayChannel::PiecesForOne() const {
+  const size_t left = kMostPieces - std::min(pieces_, kMostPieces);
+  return std::max<size_t>(left / 2, 1);
+}
+
+// The next pieces of a read, as far as one turn goes; none is under way.
 void OverlayChannel::ReadOn(Op& op) {
   if (op.result == 0 && GivesUp(op)) op.result = -ECANCELED;
-  std::array<Piece, kMostPieces> pieces;
+  std::array<Piece, kMostOfOne> pieces;
+  const size_t most = PiecesForOne();
   size_t count = 0;
   const uint64_t turn = io_thread_.stats().turns.Get();
   if (std::exchange(zeroed_in_, turn) != turn) zeroed_ = 0;
   op.segments.clear();
-  while (op.result == 0 && op.at < EndByte(op) && count < kMostPieces && zeroed_ < kZeroedATurn) {
+  while (op.result == 0 && op.at < EndByte(op) && count < most && zeroed_ < kZeroedATurn) {
     if (CutPiece(op, pieces[count])) ++count;
   }
   if (op.result != 0) return Finish(op);

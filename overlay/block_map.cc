@@ -12,6 +12,8 @@ namespace {
 
 constexpr uint64_t kAll = ~uint64_t{0};
 
+thread_local uint64_t looks = 0;
+
 // Calls use(word, mask) for each word that has blocks of [first, end), which are those of the mask.
 template <typename Use>
 void ForEachWord(uint64_t first, uint64_t end, Use use) {
@@ -80,11 +82,17 @@ absl::Status BlockMap::Map() {
   return absl::OkStatus();
 }
 
+// A read of 4 GiB has 16,384 words, and most often the first says no.
 bool BlockMap::AllSetFrom(const Word* plane, uint64_t first, uint64_t end) {
   bool all = true;
-  ForEachWord(first, end, [&](uint64_t word, uint64_t mask) {
-    all = all && (Bits(plane[word]) & mask) == mask;
-  });
+  uint64_t looked = 0;
+  while (all && first < end) {
+    const uint64_t word_end = std::min(end, first - first % 64 + 64);
+    all = AllSet(plane, first, word_end);
+    first = word_end;
+    ++looked;
+  }
+  looks += looked;
   return all;
 }
 
@@ -96,25 +104,35 @@ BlockState BlockMap::StateOf(uint64_t block) const {
   return PageOf(block).bad ? BlockState::kBad : BlockState::kZeroes;
 }
 
+// The blocks of a word of which StateOf says so.
+uint64_t BlockMap::InState(BlockState state, uint64_t word) const {
+  const uint64_t touched = Bits(touched_[word]);
+  if (state == BlockState::kBase) return ~touched;
+  const uint64_t here = Bits(here_[word]);
+  if (state == BlockState::kHere) return touched & here;
+  return PageOf(word * 64).bad == (state == BlockState::kBad) ? touched & ~here : 0;
+}
+
+// The first block is not looked at again: others may have changed it since.
 BlockMap::Run BlockMap::RunAt(uint64_t first, uint64_t end) const {
   const BlockState state = StateOf(first);
   uint64_t at = first + 1;
+  uint64_t looked = 1;
   while (at < end) {
-    // Whole words at a time: a disk that is read far behind its data has long runs.
-    if (at % 64 == 0 && end - at >= 64) {
-      const uint64_t touched = Bits(touched_[at / 64]);
-      const uint64_t here = Bits(here_[at / 64]);
-      const bool same = (state == BlockState::kBase && touched == 0) ||
-                        (state == BlockState::kHere && touched == kAll && here == kAll);
-      if (same) {
-        at += 64;
-        continue;
-      }
+    ++looked;
+    const uint64_t others = ~InState(state, at / 64) >> at % 64;
+    if (others != 0) {
+      at += static_cast<uint64_t>(std::countr_zero(others));
+      break;
     }
-    if (StateOf(at) != state) break;
-    ++at;
+    at += 64 - at % 64;
   }
-  return {.state = state, .end = at};
+  looks += looked;
+  return {.state = state, .end = std::min(at, end)};
+}
+
+uint64_t BlockMap::LooksOfThisThread() {
+  return looks;
 }
 
 bool BlockMap::IsDirty(uint64_t block) const {

@@ -45,8 +45,12 @@ class BlockMap {
   bool AreHere(uint64_t first, uint64_t end) const { return AllSet(here_, first, end); }
   // Whether a write needs nothing but to be written: they are here, and dirty if that is followed.
   bool AreWritable(uint64_t first, uint64_t end) const { return AllSet(writable_, first, end); }
-  // The blocks from `first` on that are in the same state; ends at `end` at the latest.
+  BlockState StateOf(uint64_t block) const;
+  // The blocks from `first` on that are in the same state; ends at `end` at the latest. It looks at
+  // all of them, so who needs a part of a long run asks for no more.
   Run RunAt(uint64_t first, uint64_t end) const;
+  // Words of 64 blocks that this thread has looked at where one was not enough: for tests.
+  static uint64_t LooksOfThisThread();
   bool IsDirty(uint64_t block) const;
   uint64_t here_blocks() const { return here_blocks_.load(std::memory_order_relaxed); }
   uint64_t zero_blocks() const { return zero_blocks_.load(std::memory_order_relaxed); }
@@ -104,7 +108,7 @@ class BlockMap {
   static bool AllSet(const Word* plane, uint64_t first, uint64_t end);
   static bool AllSetFrom(const Word* plane, uint64_t first, uint64_t end);
   Page& PageOf(uint64_t block) const { return pages_[block / kBlocksPerMapPage]; }
-  BlockState StateOf(uint64_t block) const;
+  uint64_t InState(BlockState state, uint64_t word) const;
 
   const uint64_t blocks_;
   const uint32_t epoch_;

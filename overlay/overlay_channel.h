@@ -68,7 +68,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   void SubmitSlowly(BlockRequest& request);
   int Refuses(const BlockRequest& request, uint64_t length) const;
   Op& NewOp(BlockRequest& request, uint64_t length);
-  BlockState StateOf(uint64_t block) const { return state_.map->RunAt(block, block + 1).state; }
+  BlockState StateOf(uint64_t block) const { return map_.StateOf(block); }
   static uint64_t EndByte(const Op& op) { return op.request->offset + op.length; }
 
   // Children (overlay_channel.cc).
@@ -88,6 +88,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   bool IsAllOfBase(const BlockRequest& request, uint64_t length) const;
   size_t PiecesForOne() const;
   void ReadOn(Op& op);
+  BlockChannel* Below(BlockState state, uint64_t at) const;
   bool CutPiece(Op& op, Piece& piece);
 
   // Writes (overlay_writes.cc).

@@ -34,8 +34,10 @@ void Zero(std::span<const Segment> segments) {
 // Then it is the base's as it is.
 bool OverlayChannel::IsAllOfBase(const BlockRequest& request, uint64_t length) const {
   if (length == 0 || base_ == nullptr || request.offset + length > state_.base_bytes) return false;
+  const uint64_t first = request.offset / kOverlayBlock;
+  if (StateOf(first) != BlockState::kBase) return false;
   const uint64_t end = OverlayBlocks(request.offset + length);
-  const BlockMap::Run run = map_.RunAt(request.offset / kOverlayBlock, end);
+  const BlockMap::Run run = map_.RunAt(first, end);
   return run.state == BlockState::kBase && run.end == end;
 }
 
@@ -66,35 +68,43 @@ void OverlayChannel::ReadOn(Op& op) {
   }
 }
 
+// Who has the bytes from `at` on, in a block of this state; null if they are zeroes.
+BlockChannel* OverlayChannel::Below(BlockState state, uint64_t at) const {
+  if (state == BlockState::kHere) return file_.get();
+  return state == BlockState::kBase && at < state_.base_bytes ? base_.get() : nullptr;
+}
+
 // False: it was of zeroes, and is done.
 bool OverlayChannel::CutPiece(Op& op, Piece& piece) {
-  const BlockMap::Run run = map_.RunAt(op.at / kOverlayBlock, op.end);
-  uint64_t to = std::min(run.end * kOverlayBlock, EndByte(op));
-  BlockChannel* below = nullptr;
-  uint64_t offset = op.at;
+  const uint64_t first = op.at / kOverlayBlock;
+  // Of zeroes there may be far more than one turn makes, and each turn looks anew.
+  const bool zeroes = Below(StateOf(first), op.at) == nullptr;
+  const uint64_t most = zeroes ? OverlayBlocks(op.at + kZeroedATurn) : op.end;
+  const BlockMap::Run run = map_.RunAt(first, std::min(most, op.end));
   if (run.state == BlockState::kBad) {
     op.result = -EIO;
     return false;
   }
-  if (run.state == BlockState::kHere) {
-    below = file_.get();
+  BlockChannel* const below = Below(run.state, op.at);
+  uint64_t to = std::min(run.end * kOverlayBlock, EndByte(op));
+  uint64_t offset = op.at;
+  if (below == nullptr) {
+    to = std::min(to, op.at + kZeroedATurn);
+  } else if (run.state == BlockState::kHere) {
     offset += data_offset_;
-  } else if (run.state == BlockState::kBase && base_ != nullptr && op.at < state_.base_bytes) {
-    below = base_.get();
+  } else {
     to = std::min(to, state_.base_bytes);
     counters_.base_reads.Add();
-  } else {
-    to = std::min(to, op.at + kZeroedATurn);
   }
   const size_t first_segment = op.segments.size();
   Slice(op.request->segments, op.cursor, to - op.at, op.segments);
+  op.at = to;
   if (below == nullptr) {
     Zero(std::span(op.segments).subspan(first_segment));
     op.segments.resize(first_segment);
-    zeroed_ += to - op.at;
+    zeroed_ += to - offset;
+    return false;
   }
-  op.at = to;
-  if (below == nullptr) return false;
   piece = {.below = below,
            .offset = offset,
            .first_segment = first_segment,

@@ -431,5 +431,33 @@ TEST(BlockMapTest, RunsAndCountsAreThoseOfAModel) {
   EXPECT_EQ(map->CountHere(0, blocks), map->here_blocks());
 }
 
+TEST(BlockMapTest, ALongRunIsLookedAtByWords) {
+  const uint64_t blocks = 2 * kBlocksPerMapPage;
+  const OverlayHeader header = *NewOverlayHeader(kBytesPerMapPage * 2, {}, "", 0);
+  auto map = *BlockMap::Create(header);
+  const auto expect_one_run = [&](BlockState state) {
+    const uint64_t before = BlockMap::LooksOfThisThread();
+    const BlockMap::Run run = map->RunAt(3, blocks - 3);
+    EXPECT_EQ(run.state, state);
+    EXPECT_EQ(run.end, blocks - 3);
+    EXPECT_LE(BlockMap::LooksOfThisThread() - before, blocks / 64 + 1);
+  };
+  expect_one_run(BlockState::kBase);
+  map->SetHere(0, blocks);
+  expect_one_run(BlockState::kHere);
+  map->SetZeroes(0, blocks);
+  expect_one_run(BlockState::kZeroes);
+  // One of zeroes ends where a page is bad.
+  map->SetBad(1);
+  EXPECT_EQ(map->RunAt(3, blocks).end, kBlocksPerMapPage);
+  EXPECT_EQ(map->RunAt(kBlocksPerMapPage + 3, blocks).end, blocks);
+  map->SetBad(0);
+  expect_one_run(BlockState::kBad);
+  // No more than it takes to say no.
+  const uint64_t before = BlockMap::LooksOfThisThread();
+  EXPECT_FALSE(map->AreHere(0, blocks));
+  EXPECT_EQ(BlockMap::LooksOfThisThread() - before, 1u);
+}
+
 }  // namespace
 }  // namespace ringside

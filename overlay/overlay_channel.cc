@@ -164,6 +164,12 @@ void OverlayChannel::RunLater() {
   later_.TakeEach([this](Op& op) { (this->*op.then)(op); });
 }
 
+OverlayChannel::Turn& OverlayChannel::ThisTurn() {
+  const uint64_t number = io_thread_.stats().turns.Get();
+  if (turn_.number != number) turn_ = {.number = number};
+  return turn_;
+}
+
 void OverlayChannel::Cancel() {
   cancelled_ = true;
   file_->Cancel();

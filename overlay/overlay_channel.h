@@ -54,7 +54,17 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   static constexpr size_t kMostPieces = 128;
   static constexpr size_t kMostOfOne = kMostPieces / 2;
   static constexpr uint64_t kZeroedATurn = uint64_t{256} << 10;
-  static constexpr uint64_t kBlocksATurn = uint64_t{64} << 10;  // of a discard: 256 MiB
+  // Of discards: 256 MiB. Those that find nothing left of it do 16 MiB each, so that none is
+  // overtaken for ever.
+  static constexpr uint64_t kBlocksATurn = uint64_t{64} << 10;
+  static constexpr uint64_t kLeastBlocks = uint64_t{4} << 10;
+
+  // What all requests together have done in the turn at hand, of what a turn does a part of.
+  struct Turn {
+    uint64_t number = 0;
+    uint64_t zeroed = 0;     // bytes of reads
+    uint64_t discarded = 0;  // blocks
+  };
 
   struct Piece {
     BlockChannel* below;
@@ -62,6 +72,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
     size_t first_segment;
     size_t segments;
   };
+  enum class Cut { kPiece, kNone, kLater };
   using Op = OverlayOp;
 
   bool IsWithin(const BlockRequest& request, uint64_t length) const;
@@ -82,6 +93,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   void CompleteAll();
   void Later(Op& op, Op::Step then);
   void RunLater();
+  Turn& ThisTurn();
   bool GivesUp(const Op& op) const { return cancelled_ || op.request->recalled(); }
 
   // Reads (overlay_reads.cc).
@@ -89,7 +101,8 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   size_t PiecesForOne() const;
   void ReadOn(Op& op);
   BlockChannel* Below(BlockState state, uint64_t at) const;
-  bool CutPiece(Op& op, Piece& piece);
+  bool MayZero();
+  Cut CutPiece(Op& op, Piece& piece);
 
   // Writes (overlay_writes.cc).
   void BeginChange(Op& op);
@@ -143,9 +156,9 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   std::vector<std::unique_ptr<CopyBuffer>> all_copies_;
   std::vector<CopyBuffer*> free_copies_;
   Fifo<Op> want_copies_;
-  Fifo<Op> finished_;                    // to be completed by complete_
-  size_t pieces_ = 0;                    // of reads, under way
-  uint64_t zeroed_ = 0, zeroed_in_ = 0;  // bytes, and in which turn
+  Fifo<Op> finished_;  // to be completed by complete_
+  size_t pieces_ = 0;  // of reads, under way
+  Turn turn_;
   Fifo<Op> later_;
   Fifo<Op> ended_;  // that were taken back
   std::vector<Op*> waiting_;

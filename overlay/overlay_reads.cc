@@ -52,11 +52,11 @@ void OverlayChannel::ReadOn(Op& op) {
   std::array<Piece, kMostOfOne> pieces;
   const size_t most = PiecesForOne();
   size_t count = 0;
-  const uint64_t turn = io_thread_.stats().turns.Get();
-  if (std::exchange(zeroed_in_, turn) != turn) zeroed_ = 0;
   op.segments.clear();
-  while (op.result == 0 && op.at < EndByte(op) && count < most && zeroed_ < kZeroedATurn) {
-    if (CutPiece(op, pieces[count])) ++count;
+  while (op.result == 0 && op.at < EndByte(op) && count < most) {
+    const Cut cut = CutPiece(op, pieces[count]);
+    if (cut == Cut::kLater) break;
+    if (cut == Cut::kPiece) ++count;
   }
   if (op.result != 0) return Finish(op);
   if (count == 0) return op.at == EndByte(op) ? Finish(op) : Later(op, &OverlayChannel::ReadOn);
@@ -74,16 +74,22 @@ BlockChannel* OverlayChannel::Below(BlockState state, uint64_t at) const {
   return state == BlockState::kBase && at < state_.base_bytes ? base_.get() : nullptr;
 }
 
-// False: it was of zeroes, and is done.
-bool OverlayChannel::CutPiece(Op& op, Piece& piece) {
+// Who comes while others wait for a turn's zeroes has theirs behind them.
+bool OverlayChannel::MayZero() {
+  return ThisTurn().zeroed < kZeroedATurn && (!submitting_ || later_.empty());
+}
+
+// kNone: it was of zeroes and is done, or nobody knows what it was.
+OverlayChannel::Cut OverlayChannel::CutPiece(Op& op, Piece& piece) {
   const uint64_t first = op.at / kOverlayBlock;
-  // Of zeroes there may be far more than one turn makes, and each turn looks anew.
   const bool zeroes = Below(StateOf(first), op.at) == nullptr;
+  if (zeroes && !MayZero()) return Cut::kLater;
+  // Of zeroes there may be far more than one turn makes, and each turn looks anew.
   const uint64_t most = zeroes ? OverlayBlocks(op.at + kZeroedATurn) : op.end;
   const BlockMap::Run run = map_.RunAt(first, std::min(most, op.end));
   if (run.state == BlockState::kBad) {
     op.result = -EIO;
-    return false;
+    return Cut::kNone;
   }
   BlockChannel* const below = Below(run.state, op.at);
   uint64_t to = std::min(run.end * kOverlayBlock, EndByte(op));
@@ -102,14 +108,14 @@ bool OverlayChannel::CutPiece(Op& op, Piece& piece) {
   if (below == nullptr) {
     Zero(std::span(op.segments).subspan(first_segment));
     op.segments.resize(first_segment);
-    zeroed_ += to - offset;
-    return false;
+    ThisTurn().zeroed += to - offset;
+    return Cut::kNone;
   }
   piece = {.below = below,
            .offset = offset,
            .first_segment = first_segment,
            .segments = op.segments.size() - first_segment};
-  return true;
+  return Cut::kPiece;
 }
 
 }  // namespace ringside

@@ -84,7 +84,9 @@ void OverlayChannel::ZeroWhole(Op& op) {
   if (op.result == 0 && GivesUp(op)) op.result = -ECANCELED;
   if (op.result != 0) return Abandon(op, op.result);
   const uint64_t from = op.at;
-  const uint64_t to = std::min(op.parts.whole_end, from + kBlocksATurn);
+  Turn& turn = ThisTurn();
+  const uint64_t left = kBlocksATurn - std::min(turn.discarded, kBlocksATurn);
+  const uint64_t to = std::min(op.parts.whole_end, from + std::max(left, kLeastBlocks));
   uint64_t here = 0;
   {
     const MutexLock lock(state_.mutex);
@@ -97,6 +99,7 @@ void OverlayChannel::ZeroWhole(Op& op) {
   }
   if (from == to) return Changed(op);
   op.at = to;
+  turn.discarded += to - from;
   if (here == 0) return Later(op, &OverlayChannel::ZeroWhole);
   op.then = &OverlayChannel::ZeroWhole;
   SubmitRange(op, BlockOp::kDiscard, from * kOverlayBlock, (to - from) * kOverlayBlock);

@@ -165,36 +165,6 @@ TEST(OverlayChannelTest, AReadIsCutWhereItsBlocksAreInOtherPlaces) {
   EXPECT_EQ(rig.Read(512, kRigSize - 1024), expected.substr(512, kRigSize - 1024));
 }
 
-constexpr uint64_t kStep = 64 * kBlock;  // of zeroes
-constexpr uint64_t kSteps = 255;
-
-// Of the map, by a read of so many steps of zeroes.
-uint64_t LooksOfZeroes(uint64_t base_bytes, bool discards) {
-  const uint64_t size = 2 * kBytesPerMapPage;
-  const BaseIdentity base = {.kind = BaseKind::kRaw, .size = base_bytes};
-  OverlayHeader header = *NewOverlayHeader(size, base, "", size);
-  header.size = 512;  // no data is written here
-  OverlayRig rig(1, header);
-  rig.info().size = size;
-  if (discards) {
-    EXPECT_EQ(rig.Discard(0, size), 0);
-  }
-  const auto looks = [&] {
-    uint64_t count = 0;
-    testing::RunOn(rig.thread(), [&] { count = BlockMap::LooksOfThisThread(); });
-    return count;
-  };
-  const uint64_t before = looks();
-  EXPECT_TRUE(rig.Read(kStep, kSteps * kStep) == Letters(kSteps * kStep, 0));
-  return looks() - before;
-}
-
-TEST(OverlayChannelTest, OfManyZeroesAStepLooksAtItsOwn) {
-  constexpr uint64_t kMost = 2 * kSteps + 1;
-  EXPECT_LE(LooksOfZeroes(/*base_bytes=*/512, /*discards=*/false), kMost);
-  EXPECT_LE(LooksOfZeroes(2 * kBytesPerMapPage, /*discards=*/true), kMost);
-}
-
 TEST(OverlayChannelTest, BeyondTheEndIsRefused) {
   OverlayRig rig;
   EXPECT_EQ(rig.Write(kRigSize, 512, 'w'), -EINVAL);

@@ -155,6 +155,7 @@ class OverlayRig {
   MemoryDisk& base() { return base_; }
   BlockInfo& info() { return info_; }
   OverlayState& state() { return state_; }
+  BlockChannel& channel(size_t side = 0) { return *sides_[side].channel; }  // on its thread
   IoThread& thread(size_t side = 0) { return *sides_[side].thread; }
 
  private:

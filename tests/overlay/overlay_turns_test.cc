@@ -1,0 +1,113 @@
+// What a channel of an overlay does in one turn, of that of which there may be much, and what it
+// keeps.
+#include <deque>
+#include <gtest/gtest.h>
+#include <string>
+
+#include "tests/overlay/overlay_rig.h"
+
+namespace ringside {
+namespace {
+
+using testing::Letters;
+using testing::OverlayRig;
+using testing::RigRequest;
+using testing::RunOn;
+
+constexpr uint64_t kStep = uint64_t{256} << 10;  // of zeroes
+
+// As if it were a small one: no data is written here.
+OverlayHeader LargeHeader(uint64_t size, uint64_t base_bytes) {
+  const BaseIdentity base = {.kind = BaseKind::kRaw, .size = base_bytes};
+  OverlayHeader header = *NewOverlayHeader(size, base, "", size);
+  header.size = 512;
+  return header;
+}
+
+// Of the map, by a read of so many steps of zeroes.
+uint64_t LooksOfZeroes(uint64_t steps, uint64_t base_bytes, bool discards) {
+  const uint64_t size = 2 * kBytesPerMapPage;
+  OverlayRig rig(1, LargeHeader(size, base_bytes));
+  rig.info().size = size;
+  if (discards) {
+    EXPECT_EQ(rig.Discard(0, size), 0);
+  }
+  const auto looks = [&] {
+    uint64_t count = 0;
+    RunOn(rig.thread(), [&] { count = BlockMap::LooksOfThisThread(); });
+    return count;
+  };
+  const uint64_t before = looks();
+  EXPECT_TRUE(rig.Read(kStep, steps * kStep) == Letters(steps * kStep, 0));
+  return looks() - before;
+}
+
+// One has 64 blocks, and looks no further.
+TEST(OverlayTurnsTest, OfManyZeroesAStepLooksAtItsOwn) {
+  constexpr uint64_t kSteps = 255;
+  constexpr uint64_t kMost = 2 * kSteps + 1;
+  EXPECT_LE(LooksOfZeroes(kSteps, /*base_bytes=*/512, /*discards=*/false), kMost);
+  EXPECT_LE(LooksOfZeroes(kSteps, 2 * kBytesPerMapPage, /*discards=*/true), kMost);
+}
+
+// Asked again in each turn, until another has ended.
+struct Again : BlockRequest {
+  static constexpr int kMostRounds = 1000;
+
+  Again(OverlayRig& of, const RigRequest& other)
+      : BlockRequest{.op = BlockOp::kRead, .offset = kStep}, rig(of), until(other) {
+    segments = {&segment, 1};
+    done = [](BlockRequest& request) {
+      auto& self = static_cast<Again&>(request);
+      if (self.until.has_ended() || ++self.rounds == kMostRounds) return self.over.Notify();
+      self.rig.Begin(self);
+    };
+  }
+
+  OverlayRig& rig;
+  const RigRequest& until;
+  std::string memory = Letters(kStep, '-');
+  Segment segment = {.host = reinterpret_cast<std::byte*>(memory.data()),
+                     .length = static_cast<uint32_t>(kStep),
+                     .region = 0};
+  int rounds = 0;
+  testing::BoundedEvent over;
+};
+
+// A guest that asks in each turn for all that one makes does not keep it from another request.
+TEST(OverlayTurnsTest, ZeroesAreNotOvertakenForEver) {
+  OverlayRig rig(1, LargeHeader(kBytesPerMapPage, 512));
+  rig.info().size = kBytesPerMapPage;
+  RigRequest large(BlockOp::kRead, kStep, 16 * kStep, '-');
+  Again small(rig, large);
+  RunOn(rig.thread(), [&] {
+    rig.channel().Submit(small);
+    rig.channel().Submit(large);
+  });
+  small.over.WaitOrAbort();
+  EXPECT_LT(small.rounds, Again::kMostRounds);
+  EXPECT_EQ(large.Wait(), 0);
+}
+
+// 256 MiB of them, and 16 MiB of each that finds nothing left of that.
+TEST(OverlayTurnsTest, DiscardsShareWhatATurnDoes) {
+  constexpr uint64_t kDiscards = 8;
+  constexpr uint64_t kBytes = uint64_t{256} << 20;
+  OverlayRig rig(1, LargeHeader(kDiscards * kBytes, 512));
+  rig.info().size = kDiscards * kBytes;
+  std::deque<RigRequest> discards;
+  for (uint64_t i = 0; i < kDiscards; ++i) {
+    discards.emplace_back(BlockOp::kDiscard, i * kBytes, kBytes);
+  }
+  uint64_t at_once = 0;
+  RunOn(rig.thread(), [&] {
+    for (RigRequest& discard : discards) rig.channel().Submit(discard);
+    at_once = rig.state().map->zero_blocks();
+  });
+  EXPECT_EQ(at_once, (kBytes + (kDiscards - 1) * (uint64_t{16} << 20)) / kOverlayBlock);
+  for (RigRequest& discard : discards) EXPECT_EQ(discard.Wait(), 0);
+  EXPECT_EQ(rig.state().map->zero_blocks(), kDiscards * kBytes / kOverlayBlock);
+}
+
+}  // namespace
+}  // namespace ringside

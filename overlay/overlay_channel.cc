@@ -16,7 +16,9 @@ OverlayChannel::OverlayChannel(IoThread& io_thread, std::unique_ptr<BlockChannel
       map_(*state.map),
       data_offset_(state.data_offset),
       counters_(counters),
-      commit_(state, *file_, counters, *this) {}
+      commit_(state, *file_, counters, *this) {
+  free_lists_.reserve(kKeptLists);
+}
 
 OverlayChannel::~OverlayChannel() {
   io_thread_.Disarm(look_);
@@ -143,10 +145,37 @@ void OverlayChannel::Finish(Op& op) {
 
 void OverlayChannel::Complete(Op& op) {
   GiveCopies(op);
+  GiveList(op);
   BlockRequest& request = *op.request;
   request.result = op.result;
   ops_.Give(op);
   request.done(request);
+}
+
+// For its children's segments: those of the request, one more with each cut of a read, and two with
+// what a write has from below.
+std::vector<Segment>& OverlayChannel::EmptyList(Op& op) {
+  if (op.request->segments.size() > kFewSegments - kMostOfOne && op.many == nullptr) {
+    if (free_lists_.empty()) {
+      op.many = std::make_unique<std::vector<Segment>>();
+      op.many->reserve(kManySegments);
+    } else {
+      op.many = std::move(free_lists_.back());
+      free_lists_.pop_back();
+    }
+  }
+  op.segments().clear();
+  return op.segments();
+}
+
+// What a guest once had under way at a time is not kept for good.
+void OverlayChannel::GiveList(Op& op) {
+  if (op.many == nullptr) return;
+  if (free_lists_.size() < kKeptLists) {
+    free_lists_.push_back(std::move(op.many));
+  } else {
+    op.many.reset();
+  }
 }
 
 void OverlayChannel::CompleteAll() {

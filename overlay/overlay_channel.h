@@ -53,6 +53,11 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   // on. A read takes half of what is left, so that those that come later get more than that one.
   static constexpr size_t kMostPieces = 128;
   static constexpr size_t kMostOfOne = kMostPieces / 2;
+  // Segments of children: an op has a list of its own for so many, which it keeps, and with more
+  // one of those that all share; of these so many are kept.
+  static constexpr size_t kFewSegments = 128;
+  static constexpr size_t kManySegments = 1024 + kMostOfOne;
+  static constexpr size_t kKeptLists = 32;  // 544 KiB
   static constexpr uint64_t kZeroedATurn = uint64_t{256} << 10;
   // Of discards: 256 MiB. Those that find nothing left of it do 16 MiB each, so that none is
   // overtaken for ever.
@@ -91,6 +96,8 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   void Finish(Op& op);
   void Complete(Op& op);
   void CompleteAll();
+  std::vector<Segment>& EmptyList(Op& op);
+  void GiveList(Op& op);
   void Later(Op& op, Op::Step then);
   void RunLater();
   Turn& ThisTurn();
@@ -153,6 +160,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
 
   SlabPool<Op> ops_;
   SlabPool<OverlayChild> children_;
+  std::vector<std::unique_ptr<std::vector<Segment>>> free_lists_;
   std::vector<std::unique_ptr<CopyBuffer>> all_copies_;
   std::vector<CopyBuffer*> free_copies_;
   Fifo<Op> want_copies_;

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "block/block_device.h"
@@ -59,7 +60,9 @@ struct OverlayOp {
   // Where a read or a discard goes on: a byte of the disk, or a block.
   uint64_t at = 0;
   SegmentCursor cursor;
-  std::vector<Segment> segments;  // of the children
+  std::vector<Segment> few;                    // segments of the children
+  std::unique_ptr<std::vector<Segment>> many;  // in its place, if there may be more: the channel's
+  std::vector<Segment>& segments() { return many != nullptr ? *many : few; }
 
   uint64_t first = 0;  // blocks [first, end) that it touches
   uint64_t end = 0;

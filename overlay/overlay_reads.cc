@@ -52,7 +52,7 @@ void OverlayChannel::ReadOn(Op& op) {
   std::array<Piece, kMostOfOne> pieces;
   const size_t most = PiecesForOne();
   size_t count = 0;
-  op.segments.clear();
+  std::vector<Segment>& segments = EmptyList(op);
   while (op.result == 0 && op.at < EndByte(op) && count < most) {
     const Cut cut = CutPiece(op, pieces[count]);
     if (cut == Cut::kLater) break;
@@ -64,7 +64,7 @@ void OverlayChannel::ReadOn(Op& op) {
   // The list of segments is complete: it moves no more.
   for (const Piece& piece : std::span(pieces).first(count)) {
     SubmitChild(op, *piece.below, BlockOp::kRead, piece.offset,
-                std::span(op.segments).subspan(piece.first_segment, piece.segments));
+                std::span(segments).subspan(piece.first_segment, piece.segments));
   }
 }
 
@@ -102,19 +102,20 @@ OverlayChannel::Cut OverlayChannel::CutPiece(Op& op, Piece& piece) {
     to = std::min(to, state_.base_bytes);
     counters_.base_reads.Add();
   }
-  const size_t first_segment = op.segments.size();
-  Slice(op.request->segments, op.cursor, to - op.at, op.segments);
+  std::vector<Segment>& segments = op.segments();
+  const size_t first_segment = segments.size();
+  Slice(op.request->segments, op.cursor, to - op.at, segments);
   op.at = to;
   if (below == nullptr) {
-    Zero(std::span(op.segments).subspan(first_segment));
-    op.segments.resize(first_segment);
+    Zero(std::span(segments).subspan(first_segment));
+    segments.resize(first_segment);
     ThisTurn().zeroed += to - offset;
     return Cut::kNone;
   }
   piece = {.below = below,
            .offset = offset,
            .first_segment = first_segment,
-           .segments = op.segments.size() - first_segment};
+           .segments = segments.size() - first_segment};
   return Cut::kPiece;
 }
 

@@ -98,21 +98,21 @@ void OverlayChannel::WriteData(Op& op) {
   if (op.copies == nullptr)
     return SubmitChild(op, *file_, BlockOp::kWrite, data_offset_ + from, guest);
   std::byte* const copies = op.copies->bytes.data();
-  op.segments.clear();
+  std::vector<Segment>& segments = EmptyList(op);
   const bool one_block = op.end - op.first == 1;
   if (from % kOverlayBlock != 0 && StateOf(op.first) != BlockState::kHere) {
     const auto head = static_cast<uint32_t>(from % kOverlayBlock);
-    op.segments.push_back({.host = copies, .length = head, .region = 0});
+    segments.push_back({.host = copies, .length = head, .region = 0});
     from -= head;
   }
-  op.segments.insert(op.segments.end(), guest.begin(), guest.end());
+  segments.insert(segments.end(), guest.begin(), guest.end());
   if (to % kOverlayBlock != 0 && StateOf(op.end - 1) != BlockState::kHere) {
     const uint64_t used = to % kOverlayBlock;
-    op.segments.push_back({.host = copies + (one_block ? 0 : kOverlayBlock) + used,
-                           .length = static_cast<uint32_t>(kOverlayBlock - used),
-                           .region = 0});
+    segments.push_back({.host = copies + (one_block ? 0 : kOverlayBlock) + used,
+                        .length = static_cast<uint32_t>(kOverlayBlock - used),
+                        .region = 0});
   }
-  SubmitChild(op, *file_, BlockOp::kWrite, data_offset_ + from, op.segments);
+  SubmitChild(op, *file_, BlockOp::kWrite, data_offset_ + from, segments);
 }
 
 void OverlayChannel::DataWritten(Op& op) {

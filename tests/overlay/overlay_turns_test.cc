@@ -1,15 +1,18 @@
 // What a channel of an overlay does in one turn, of that of which there may be much, and what it
 // keeps.
+#include <array>
 #include <deque>
 #include <gtest/gtest.h>
 #include <string>
 
 #include "tests/overlay/overlay_rig.h"
+#include "tests/support/allocation_counter.h"
 
 namespace ringside {
 namespace {
 
 using testing::Letters;
+using testing::MemoryDisk;
 using testing::OverlayRig;
 using testing::RigRequest;
 using testing::RunOn;
@@ -107,6 +110,52 @@ TEST(OverlayTurnsTest, DiscardsShareWhatATurnDoes) {
   EXPECT_EQ(at_once, (kBytes + (kDiscards - 1) * (uint64_t{16} << 20)) / kOverlayBlock);
   for (RigRequest& discard : discards) EXPECT_EQ(discard.Wait(), 0);
   EXPECT_EQ(rig.state().map->zero_blocks(), kDiscards * kBytes / kOverlayBlock);
+}
+
+// Of many segments, which all are of the same memory.
+struct LongRead : BlockRequest {
+  static constexpr size_t kSegments = 1000;
+  static constexpr uint32_t kEach = 64;  // bytes
+
+  LongRead() : BlockRequest{.op = BlockOp::kRead} {
+    list.fill({.host = memory.data(), .length = kEach, .region = 0});
+    segments = list;
+    done = [](BlockRequest& request) { static_cast<LongRead&>(request).over.Notify(); };
+  }
+  std::array<std::byte, kEach> memory;
+  std::array<Segment, kSegments> list;
+  testing::BoundedEvent over;
+};
+
+TEST(OverlayTurnsTest, ItsDeepestMomentIsNotForGood) {
+  if (!testing::CanCountAllocations()) GTEST_SKIP() << "allocations cannot be counted here";
+  constexpr size_t kDepth = 256;
+  constexpr int64_t kSegmentsOfAll = kDepth * LongRead::kSegments * sizeof(Segment);  // 4 MiB
+  OverlayRig rig;
+  for (MemoryDisk* disk : {&rig.base(), &rig.file()}) disk->KeepRecords(false);
+  // All are cut: the last of their blocks is here, and the others are the base's.
+  ASSERT_EQ(rig.Write(15 * kOverlayBlock, kOverlayBlock, 'w'), 0);
+  const auto run = [&](size_t count) {
+    std::deque<LongRead> reads(count);
+    rig.base().Hold(true);
+    for (LongRead& read : reads) rig.Submit(read);
+    rig.base().Hold(false);
+    rig.base().ReleaseAll();
+    for (LongRead& read : reads) read.over.WaitOrAbort();
+  };
+  const int64_t before = testing::LiveBytes();
+  run(kDepth);
+  EXPECT_LT(testing::LiveBytes() - before, kSegmentsOfAll / 4);
+  // What is kept is enough for those of most moments.
+  run(16);
+  const auto count = [&] {
+    uint64_t allocations = 0;
+    RunOn(rig.thread(), [&] { allocations = testing::AllocationsOfThisThread(); });
+    return allocations;
+  };
+  const uint64_t allocations = count();
+  run(16);
+  EXPECT_EQ(count(), allocations);
 }
 
 }  // namespace

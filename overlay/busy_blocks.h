@@ -1,8 +1,13 @@
 // The blocks of an overlay that somebody changes the slow way: requests that meet in one block come
 // one after the other, in the order in which they came.
 //
+// Each is compared with all others, so only so many are let in at a time. Those outside hold
+// nothing that those inside may wait for.
+//
 // Threads: under a lock of the owner's. Nothing is allocated: a request is its own entry.
 #pragma once
+
+#include <cstddef>
 
 #include "overlay/overlay_op.h"
 
@@ -10,40 +15,73 @@ namespace ringside {
 
 class BusyBlocks {
  public:
-  // False: it waits for others, and Leave of the last of them gives it back.
+  static constexpr size_t kMostInside = 256;
+
+  // False: it waits for others, and Leave of one of them gives it back.
   bool Enter(OverlayOp& op) {
     op.blockers = 0;
-    for (const OverlayOp* other = first_; other != nullptr; other = other->after) {
-      if (Meet(*other, op)) ++op.blockers;
+    op.is_outside = inside_.count == kMostInside || outside_.count != 0;
+    if (op.is_outside) {
+      op.blockers = 1;
+      outside_.Push(op);
+      return false;
     }
-    op.after = nullptr;
-    op.before = last_;
-    (last_ == nullptr ? first_ : last_->after) = &op;
-    last_ = &op;
-    return op.blockers == 0;
+    return LetIn(op);
   }
 
   // One that has entered, whether its turn had come or not. Calls ready(op) for each whose turn has
   // come with that.
   template <typename Ready>
   void Leave(OverlayOp& op, Ready ready) {
+    if (op.is_outside) return outside_.Remove(op);
     for (OverlayOp* other = op.after; other != nullptr; other = other->after) {
       if (Meet(op, *other) && --other->blockers == 0) ready(*other);
     }
-    (op.before == nullptr ? first_ : op.before->after) = op.after;
-    (op.after == nullptr ? last_ : op.after->before) = op.before;
-    op.before = op.after = nullptr;
+    inside_.Remove(op);
+    if (outside_.count == 0) return;
+    OverlayOp& next = *outside_.first;
+    outside_.Remove(next);
+    if (LetIn(next)) ready(next);
   }
 
-  bool empty() const { return first_ == nullptr; }
+  bool empty() const { return inside_.count == 0; }
 
  private:
+  // The oldest first.
+  struct List {
+    void Push(OverlayOp& op) {
+      op.after = nullptr;
+      op.before = last;
+      (last == nullptr ? first : last->after) = &op;
+      last = &op;
+      ++count;
+    }
+    void Remove(OverlayOp& op) {
+      (op.before == nullptr ? first : op.before->after) = op.after;
+      (op.after == nullptr ? last : op.after->before) = op.before;
+      op.before = op.after = nullptr;
+      --count;
+    }
+    OverlayOp* first = nullptr;
+    OverlayOp* last = nullptr;
+    size_t count = 0;
+  };
+
+  bool LetIn(OverlayOp& op) {
+    op.is_outside = false;
+    op.blockers = 0;
+    for (const OverlayOp* other = inside_.first; other != nullptr; other = other->after) {
+      if (Meet(*other, op)) ++op.blockers;
+    }
+    inside_.Push(op);
+    return op.blockers == 0;
+  }
   static bool Meet(const OverlayOp& a, const OverlayOp& b) {
     return a.first < b.end && b.first < a.end;
   }
 
-  OverlayOp* first_ = nullptr;  // the oldest
-  OverlayOp* last_ = nullptr;
+  List inside_;
+  List outside_;
 };
 
 }  // namespace ringside

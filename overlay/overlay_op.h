@@ -75,11 +75,13 @@ struct OverlayOp {
   std::array<Segment, 2> fills = {};  // of children that read or write these
 
   // Under the device's lock.
-  uint32_t blockers = 0;  // those before it that hold blocks of its
+  uint32_t blockers = 0;    // those before it that hold blocks of its
+  bool is_outside = false;  // waits to be let in among those: see BusyBlocks
   OverlayOp* before = nullptr;
   OverlayOp* after = nullptr;
 
   Wait wait = Wait::kNothing;
+  size_t place = 0;  // among its channel's that wait
   bool leads_commit = false;
   OverlayOp* next = nullptr;       // in whatever list it waits
   OverlayOp* next_free = nullptr;  // in its pool

@@ -1,5 +1,4 @@
 // What waits on a channel of an overlay: for blocks that others change, for commits, for memory.
-#include <algorithm>
 #include <cerrno>
 
 #include "base/clock.h"
@@ -65,14 +64,15 @@ void OverlayChannel::CommitEnded(int result) {
 void OverlayChannel::Waits(Op& op, Op::Wait wait, Op::Step then) {
   op.wait = wait;
   op.then = then;
+  op.place = waiting_.size();
   waiting_.push_back(&op);
   if (!look_.armed()) io_thread_.Arm(look_, MonotonicNs() + kLookNs);
 }
 
 void OverlayChannel::WaitsNoMore(Op& op) {
   op.wait = Op::Wait::kNothing;
-  const auto place = std::ranges::find(waiting_, &op);
-  *place = waiting_.back();
+  waiting_[op.place] = waiting_.back();
+  waiting_[op.place]->place = op.place;
   waiting_.pop_back();
 }
 

@@ -1,6 +1,7 @@
 // What a channel of an overlay does in one turn, of that of which there may be much, and what it
 // keeps.
 #include <array>
+#include <cerrno>
 #include <deque>
 #include <gtest/gtest.h>
 #include <string>
@@ -14,6 +15,7 @@ namespace {
 using testing::Letters;
 using testing::MemoryDisk;
 using testing::OverlayRig;
+using testing::RigHeader;
 using testing::RigRequest;
 using testing::RunOn;
 
@@ -110,6 +112,55 @@ TEST(OverlayTurnsTest, DiscardsShareWhatATurnDoes) {
   EXPECT_EQ(at_once, (kBytes + (kDiscards - 1) * (uint64_t{16} << 20)) / kOverlayBlock);
   for (RigRequest& discard : discards) EXPECT_EQ(discard.Wait(), 0);
   EXPECT_EQ(rig.state().map->zero_blocks(), kDiscards * kBytes / kOverlayBlock);
+}
+
+// Each is compared with those that are under way, so that these are no more than 256. The order is
+// kept, also of those that wait outside.
+TEST(OverlayTurnsTest, OfManyChangesSomeWaitOutside) {
+  constexpr uint64_t kMostInside = 256;
+  constexpr uint64_t kCount = kMostInside + 50;
+  const uint64_t size = kCount * kOverlayBlock;
+  OverlayRig rig(1, RigHeader(size, size));
+  rig.file().Hold(true);
+  std::deque<RigRequest> writes;
+  const auto write = [&](uint64_t block, char letter) {
+    writes.emplace_back(BlockOp::kWrite, block * kOverlayBlock, kOverlayBlock, letter);
+    rig.Submit(writes.back());
+  };
+  for (uint64_t i = 0; i < kCount; ++i) write(i, 'w');
+  RequestOwner owner;
+  RigRequest recalled(BlockOp::kWrite, 0, kOverlayBlock, 'r');
+  recalled.owner = &owner;
+  rig.Submit(recalled);
+  for (const char letter : {'x', 'y'}) write(0, letter);
+  EXPECT_EQ(rig.file().held(), kMostInside);
+  owner.recalls = true;
+  EXPECT_EQ(recalled.Wait(), -ECANCELED);
+  EXPECT_EQ(rig.file().held(), kMostInside);
+  rig.file().Release(3);  // one more is let in
+  EXPECT_TRUE(rig.file().WaitForHeld(kMostInside));
+  rig.file().Hold(false);
+  rig.file().ReleaseAll();
+  for (RigRequest& each : writes) EXPECT_EQ(each.Wait(), 0);
+  EXPECT_EQ(rig.Read(0, size), Letters(kOverlayBlock, 'y') + Letters(size - kOverlayBlock, 'w'));
+}
+
+// As above, at the end of the machine.
+TEST(OverlayTurnsTest, ThoseOutsideEndWithTheMachine) {
+  constexpr uint64_t kCount = 300;
+  const uint64_t size = kCount * kOverlayBlock;
+  OverlayRig rig(1, RigHeader(size, size));
+  rig.file().Hold(true);
+  std::deque<RigRequest> writes;
+  for (uint64_t i = 0; i < kCount; ++i) {
+    writes.emplace_back(BlockOp::kWrite, i * kOverlayBlock, kOverlayBlock, 'w');
+    rig.Submit(writes.back());
+  }
+  rig.Cancel();
+  for (uint64_t i = 256; i < kCount; ++i) EXPECT_EQ(writes[i].Wait(), -ECANCELED);
+  rig.file().Hold(false);
+  rig.file().ReleaseAll();
+  for (RigRequest& each : writes) each.Wait();
 }
 
 // Of many segments, which all are of the same memory.

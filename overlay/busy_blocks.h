@@ -9,7 +9,7 @@
 
 #include <cstddef>
 
-#include "overlay/overlay_op.h"
+#include "overlay/op_list.h"
 
 namespace ringside {
 
@@ -20,7 +20,7 @@ class BusyBlocks {
   // False: it waits for others, and Leave of one of them gives it back.
   bool Enter(OverlayOp& op) {
     op.blockers = 0;
-    op.is_outside = inside_.count == kMostInside || outside_.count != 0;
+    op.is_outside = inside_.size() == kMostInside || !outside_.empty();
     if (op.is_outside) {
       op.blockers = 1;
       outside_.Push(op);
@@ -38,39 +38,17 @@ class BusyBlocks {
       if (Meet(op, *other) && --other->blockers == 0) ready(*other);
     }
     inside_.Remove(op);
-    if (outside_.count == 0) return;
-    OverlayOp& next = *outside_.first;
-    outside_.Remove(next);
-    if (LetIn(next)) ready(next);
+    OverlayOp* const next = outside_.Pop();
+    if (next != nullptr && LetIn(*next)) ready(*next);
   }
 
-  bool empty() const { return inside_.count == 0; }
+  bool empty() const { return inside_.empty(); }
 
  private:
-  // The oldest first.
-  struct List {
-    void Push(OverlayOp& op) {
-      op.after = nullptr;
-      op.before = last;
-      (last == nullptr ? first : last->after) = &op;
-      last = &op;
-      ++count;
-    }
-    void Remove(OverlayOp& op) {
-      (op.before == nullptr ? first : op.before->after) = op.after;
-      (op.after == nullptr ? last : op.after->before) = op.before;
-      op.before = op.after = nullptr;
-      --count;
-    }
-    OverlayOp* first = nullptr;
-    OverlayOp* last = nullptr;
-    size_t count = 0;
-  };
-
   bool LetIn(OverlayOp& op) {
     op.is_outside = false;
     op.blockers = 0;
-    for (const OverlayOp* other = inside_.first; other != nullptr; other = other->after) {
+    for (const OverlayOp* other = inside_.front(); other != nullptr; other = other->after) {
       if (Meet(*other, op)) ++op.blockers;
     }
     inside_.Push(op);
@@ -80,8 +58,8 @@ class BusyBlocks {
     return a.first < b.end && b.first < a.end;
   }
 
-  List inside_;
-  List outside_;
+  BusyList inside_;
+  BusyList outside_;
 };
 
 }  // namespace ringside

@@ -163,7 +163,7 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   std::vector<std::unique_ptr<std::vector<Segment>>> free_lists_;
   std::vector<std::unique_ptr<CopyBuffer>> all_copies_;
   std::vector<CopyBuffer*> free_copies_;
-  Fifo<Op> want_copies_;
+  WaitList want_copies_;
   Fifo<Op> finished_;  // to be completed by complete_
   size_t pieces_ = 0;  // of reads, under way
   Turn turn_;

@@ -49,6 +49,8 @@ struct OverlayOp {
   // What it waits for, if it does.
   enum class Wait : uint8_t { kNothing, kBlocks, kCommit, kBuffer };
 
+  enum class Commit : uint8_t { kNone, kNext, kUnderWay };
+
   OverlayChannel* channel = nullptr;
   BlockRequest* request = nullptr;
   Step then = nullptr;    // comes when all children have ended, or what it waits for has come
@@ -83,6 +85,8 @@ struct OverlayOp {
   Wait wait = Wait::kNothing;
   size_t place = 0;  // among its channel's that wait
   bool leads_commit = false;
+  Commit commit = Commit::kNone;   // for which it waits; under the device's lock
+  OverlayOp* previous = nullptr;   // in a WaitList
   OverlayOp* next = nullptr;       // in whatever list it waits
   OverlayOp* next_free = nullptr;  // in its pool
 };

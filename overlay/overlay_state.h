@@ -14,7 +14,6 @@
 
 #include "base/fd.h"
 #include "base/sync.h"
-#include "block/fifo.h"
 #include "overlay/block_map.h"
 #include "overlay/busy_blocks.h"
 
@@ -53,8 +52,8 @@ struct OverlayState {
   BusyBlocks busy ABSL_GUARDED_BY(mutex);
   uint64_t reserved_blocks ABSL_GUARDED_BY(mutex) = 0;  // that writes under way will allocate
   bool commits ABSL_GUARDED_BY(mutex) = false;
-  Fifo<OverlayOp> want_commit ABSL_GUARDED_BY(mutex);  // the next one
-  Fifo<OverlayOp> in_commit ABSL_GUARDED_BY(mutex);    // the one under way
+  WaitList want_commit ABSL_GUARDED_BY(mutex);  // the next one
+  WaitList in_commit ABSL_GUARDED_BY(mutex);    // the one under way
 
   // Whether so many more blocks are more than the limit. A write that lands behind a discard of its
   // blocks takes space of which the map does not know, so the file is asked, too: with some slack,

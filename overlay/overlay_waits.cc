@@ -5,27 +5,12 @@
 #include "overlay/overlay_channel.h"
 
 namespace ringside {
-namespace {
-
-// Whether it was in the list.
-bool Remove(Fifo<OverlayOp>& list, OverlayOp& op) {
-  bool found = false;
-  list.TakeEach([&](OverlayOp& each) {
-    if (&each == &op) {
-      found = true;
-    } else {
-      list.Push(each);
-    }
-  });
-  return found;
-}
-
-}  // namespace
 
 void OverlayChannel::WantCommit(Op& op, Op::Step then) {
   Waits(op, Op::Wait::kCommit, then);
   {
     const MutexLock lock(state_.mutex);
+    op.commit = Op::Commit::kNext;
     state_.want_commit.Push(op);
     if (state_.commits) return;
     state_.commits = true;
@@ -37,7 +22,10 @@ void OverlayChannel::WantCommit(Op& op, Op::Step then) {
 // All that want one share it; the first is not given up, so that its channel stays.
 void OverlayChannel::TakeUpCommit() {
   state_.want_commit.front()->leads_commit = true;
-  while (Op* const op = state_.want_commit.Pop()) state_.in_commit.Push(*op);
+  while (Op* const op = state_.want_commit.Pop()) {
+    op->commit = Op::Commit::kUnderWay;
+    state_.in_commit.Push(*op);
+  }
 }
 
 void OverlayChannel::CommitEnded(int result) {
@@ -46,6 +34,7 @@ void OverlayChannel::CommitEnded(int result) {
     const MutexLock lock(state_.mutex);
     while (Op* const op = state_.in_commit.Pop()) {
       if (op->result == 0) op->result = result;
+      op->commit = Op::Commit::kNone;
       op->leads_commit = false;
       op->channel->Wake(*op);
     }
@@ -145,9 +134,12 @@ bool OverlayChannel::TakeBack(Op& op) {
       LeaveBlocks(op);
       return true;
     case Op::Wait::kCommit:
-      return !op.leads_commit && (Remove(state_.want_commit, op) || Remove(state_.in_commit, op));
+      if (op.commit == Op::Commit::kNone || op.leads_commit) return false;
+      (op.commit == Op::Commit::kNext ? state_.want_commit : state_.in_commit).Remove(op);
+      return true;
     case Op::Wait::kBuffer:
-      return Remove(want_copies_, op);
+      want_copies_.Remove(op);
+      return true;
   }
   return false;
 }

@@ -163,6 +163,43 @@ TEST(OverlayTurnsTest, ThoseOutsideEndWithTheMachine) {
   for (RigRequest& each : writes) each.Wait();
 }
 
+// Of a commit that many share, and of the next one.
+TEST(OverlayTurnsTest, ThoseThatAreTakenBackLeaveTheOthersInPlace) {
+  OverlayRig rig(2);
+  rig.file().Hold(true);
+  RequestOwner owner;
+  std::deque<RigRequest> flushes;
+  // The last of the one under way, not of the next one.
+  const auto is_recalled = [](size_t i) { return i < 59 && i % 3 == 2; };
+  const auto submit = [&](size_t end) {
+    for (size_t i = flushes.size(); i < end; ++i) {
+      flushes.emplace_back(BlockOp::kFlush, 0).owner = is_recalled(i) ? &owner : nullptr;
+      rig.Submit(flushes.back(), i % 2);
+    }
+  };
+  const auto end_commit = [&] {
+    rig.file().Release(0);
+    EXPECT_TRUE(rig.file().WaitForHeld(1));  // of the next one
+  };
+  submit(21);
+  end_commit();  // the first flush's; those behind it share the next one, which the second leads
+  submit(60);
+  owner.recalls = true;
+  for (size_t i = 0; i < 60; ++i) {
+    if (!is_recalled(i)) continue;
+    EXPECT_EQ(flushes[i].Wait(), -ECANCELED);
+  }
+  submit(64);
+  end_commit();
+  for (size_t i = 0; i < 21; ++i) EXPECT_EQ(flushes[i].Wait(), is_recalled(i) ? -ECANCELED : 0);
+  testing::LetTurn(rig.thread(0));
+  testing::LetTurn(rig.thread(1));
+  for (size_t i = 21; i < 64; ++i) EXPECT_EQ(flushes[i].has_ended(), is_recalled(i));
+  rig.file().Hold(false);
+  rig.file().ReleaseAll();
+  for (size_t i = 21; i < 64; ++i) EXPECT_EQ(flushes[i].Wait(), is_recalled(i) ? -ECANCELED : 0);
+}
+
 // Of many segments, which all are of the same memory.
 struct LongRead : BlockRequest {
   static constexpr size_t kSegments = 1000;

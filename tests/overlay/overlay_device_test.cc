@@ -127,7 +127,7 @@ TEST_F(OverlayDeviceTest, InMemoryItLeavesNothingAndHasALimit) {
 
 // Space that no block of the map has, as after a write that came behind a discard.
 TEST_F(OverlayDeviceTest, ItsLimitCountsWhatTheFileTakesToo) {
-  constexpr off_t kMuch = off_t{16} << 20;
+  constexpr off_t kMuch = off_t{256} << 20;
   OverlayConfig config = Config();
   config.limit = 1 << 20;
   config.size = 2 * static_cast<uint64_t>(kMuch);

@@ -18,7 +18,6 @@ namespace {
 using testing::kWaitLimit;
 
 constexpr absl::Duration kPatience = absl::Milliseconds(10);
-constexpr absl::Duration kSoon = absl::Milliseconds(500);  // for what waits for nothing
 
 // A null disk whose channels tell when they are closed.
 struct Hooks {

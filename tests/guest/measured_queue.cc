@@ -271,16 +271,11 @@ void MeasuredQueue::Run(uint64_t start) {
   Drain();
 }
 
-// Of a host that has stalled since the job began the first answer is waited for.
-bool MeasuredQueue::MayEnd(uint64_t late) const {
-  return result_.reads + result_.writes > 0 || arrivals_ != nullptr || late > kAllPatience;
-}
-
 void MeasuredQueue::RunLoop(uint64_t measure_from, uint64_t end) {
   for (;;) {
     if (!rings_->HasUsed()) WaitForWork();
     const uint64_t now = TimeStamp();
-    if (now >= end && MayEnd(now - end)) return EndCounting(now);
+    if (now >= end) return EndCounting(now);
     if (!counting_ && now >= measure_from) BeginCounting(now);
     Harvest(now, end);
     if (arrivals_ != nullptr) IssueDue(now);

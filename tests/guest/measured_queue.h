@@ -80,7 +80,6 @@ class MeasuredQueue {
   void GoOn(Slot& slot, uint64_t now, uint64_t end);
   void WaitForWork();
   void RunLoop(uint64_t measure_from, uint64_t end);
-  bool MayEnd(uint64_t late) const;
   // The loop of users and programs that think, in measured_queue_thinking.cc.
   void RunThinking(uint64_t measure_from, uint64_t end);
   bool ToldOfCompletions() const;

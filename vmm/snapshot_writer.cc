@@ -41,9 +41,7 @@ absl::Status SnapshotWriter::Begin() {
   RINGSIDE_RETURN_IF_ERROR(ClearUp());
   // It tells whoever clears up whose the memory is, which says so itself at its end alone.
   RINGSIDE_ASSIGN_OR_RETURN(state_, Create(kPartialState));
-  const ssize_t written = write(state_.get(), kStateMagic.data(), kStateMagic.size());
-  if (written >= 0 && written != std::ssize(kStateMagic)) errno = ENOSPC;
-  if (written != std::ssize(kStateMagic)) {
+  if (!WriteState(std::as_bytes(std::span(kStateMagic)))) {
     return ErrnoError(errno, absl::StrFormat("cannot write '%s/%s'", directory_, kPartialState),
                       "make room, or save elsewhere");
   }
@@ -136,11 +134,16 @@ bool SnapshotWriter::Finish(const std::string& name) {
   return fsync(folder_.get()) == 0;
 }
 
+bool SnapshotWriter::WriteState(std::span<const std::byte> bytes) const {
+  const ssize_t written = pwrite(state_.get(), bytes.data(), bytes.size(), 0);
+  if (written == std::ssize(bytes)) return true;
+  if (written >= 0) errno = ENOSPC;  // it was cut off
+  return false;
+}
+
 absl::Status SnapshotWriter::Commit(std::span<const uint8_t> state) {
-  const ssize_t written = pwrite(state_.get(), state.data(), state.size(), 0);
-  if (written >= 0 && written != std::ssize(state)) errno = ENOSPC;
   // The state last, as a snapshot without one is none; after a power cut, too.
-  if (written != std::ssize(state) || fsync(state_.get()) != 0 || !Finish(kMemoryFile) ||
+  if (!WriteState(std::as_bytes(state)) || fsync(state_.get()) != 0 || !Finish(kMemoryFile) ||
       !Finish(kStateFile)) {
     return ErrnoError(errno, absl::StrFormat("cannot write '%s'", StatePath(directory_)));
   }

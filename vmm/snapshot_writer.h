@@ -7,6 +7,7 @@
 // used, else those of the system.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -44,6 +45,8 @@ class SnapshotWriter {
   bool IsEmpty(const std::string& name) const;
   bool BeginsAsState(const std::string& name) const;
   void Remove(const std::string& name) const;
+  // From its beginning; errno.
+  bool WriteState(std::span<const std::byte> bytes) const;
   // To its name without ".partial", and has that reach the disk.
   bool Finish(const std::string& name);
 

@@ -148,7 +148,7 @@ TEST_F(NvmeExtremeTest, OpeningHasAnEndWhateverCapSays) {
 // No log page is late, however busy the machine is: a reset would take the events back.
 class NvmeEventsTest : public NvmeExtremeTest {
  protected:
-  NvmeEventsTest() : NvmeExtremeTest(absl::Seconds(20)) {}
+  NvmeEventsTest() : NvmeExtremeTest(kLong) {}
 };
 
 TEST_F(NvmeEventsTest, DoNotFillTheLog) {
@@ -175,7 +175,7 @@ TEST_F(NvmeExtremeTest, AnEventWhoseLogNeverComesEndsInAReset) {
 // in.
 class NvmeBackTest : public NvmeExtremeTest {
  protected:
-  NvmeBackTest() : NvmeExtremeTest(absl::Seconds(20)) {}
+  NvmeBackTest() : NvmeExtremeTest(kLong) {}
 };
 
 TEST_F(NvmeBackTest, GoingAndComingBackDoesNotFillTheLog) {

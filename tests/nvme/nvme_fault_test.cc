@@ -22,7 +22,6 @@ using Kind = NvmeModelFault::Kind;
 constexpr auto kWriteOp = static_cast<uint8_t>(nvme::IoOp::kWrite);
 constexpr auto kFlushOp = static_cast<uint8_t>(nvme::IoOp::kFlush);
 constexpr uint32_t kAlways = 1'000'000;
-constexpr absl::Duration kTimeToComeBack = absl::Seconds(20);  // of one that the test lets return
 
 class NvmeFaultTest : public NvmeTest {
  protected:
@@ -224,7 +223,7 @@ TEST_F(NvmeFaultTest, ACompletionUnderAnotherNameIsNoAnswer) {
 }
 
 TEST_F(NvmeFaultTest, AFatalStatusIsSeenBeforeAnyTimeout) {
-  timeout_ = absl::Seconds(20);
+  timeout_ = kLong;
   Start();
   model_->Add({.kind = Kind::kFatal, .skip = 10});
   EXPECT_EQ(WriteAll(), 0);
@@ -249,7 +248,7 @@ TEST_F(NvmeFaultTest, AControllerThatIsGoneFailsEverything) {
 }
 
 TEST_F(NvmeFaultTest, AControllerThatComesBackIsWaitedForAndGivenAllAgain) {
-  timeout_ = kTimeToComeBack;
+  timeout_ = kLong;
   Start({.write_cache = false, .returns = true});
   model_->Add({.kind = Kind::kGone, .skip = 10});
   std::thread other([&] {
@@ -266,7 +265,7 @@ TEST_F(NvmeFaultTest, AControllerThatComesBackIsWaitedForAndGivenAllAgain) {
 }
 
 TEST_F(NvmeFaultTest, AFlushFailsOnceAControllerWithACacheWasGone) {
-  timeout_ = kTimeToComeBack;
+  timeout_ = kLong;
   Start({.returns = true});
   model_->Unplug();
   EXPECT_TRUE(testing::SpinUntil([&] { return Logged("waiting"); })) << "though nothing is sent";
@@ -284,7 +283,7 @@ TEST_F(NvmeFaultTest, AControllerThatDoesNotComeBackFailsEverything) {
 }
 
 TEST_F(NvmeFaultTest, AControllerThatComesBackAsAnotherFailsEverything) {
-  timeout_ = kTimeToComeBack;
+  timeout_ = kLong;
   Start({.returns = true});
   model_->AnnounceBlocks(1, 8);
   model_->Unplug();

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "tests/support/directories.h"
+#include "tests/support/wait.h"
+
 namespace ringside::testing {
 
 // Each one's directory in /proc.
@@ -18,6 +21,11 @@ inline std::vector<std::filesystem::path> ThreadsCalled(const std::string& name)
     if (found == name) threads.push_back(entry.path());
   }
   return threads;
+}
+
+// Whether no more than so many are left; one that was joined is listed a moment longer.
+inline bool ThreadsComeDownTo(size_t count) {
+  return SpinUntil([&] { return CountEntries("/proc/self/task") <= count; });
 }
 
 }  // namespace ringside::testing

@@ -2,6 +2,7 @@
 #include <cerrno>
 
 #include "base/status.h"
+#include "tests/support/own_threads.h"
 #include "tests/vfio/vfio_user_served_fixture.h"
 #include "vfio/mmio.h"
 
@@ -13,6 +14,7 @@ using testing::FarEnd;
 using ::testing::HasSubstr;
 using testing::SharedPages;
 using testing::SpinUntil;
+using testing::ThreadsComeDownTo;
 using testing::VfioUserServedTest;
 
 class VfioUserServedGoneTest : public VfioUserServedTest {};
@@ -198,7 +200,7 @@ TEST_F(VfioUserServedGoneTest, NothingIsLeftOpen) {
   }
   for (int i = 0; i < 5; ++i) round();
   EXPECT_EQ(CountEntries("/proc/self/fd"), before);
-  EXPECT_TRUE(SpinUntil([&] { return CountEntries("/proc/self/task") <= threads; }));
+  EXPECT_TRUE(ThreadsComeDownTo(threads));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "tests/guest/pattern.h"
 #include "tests/support/directories.h"
+#include "tests/support/own_threads.h"
 #include "tests/support/recording_log.h"
 #include "tests/support/temp_file.h"
 #include "tests/support/vmm/test_machine.h"
@@ -385,8 +386,7 @@ TEST_F(DiskMachineTest, StoppingWithRequestsInFlightNeitherHangsNorLeaks) {
     EXPECT_EQ((*machine)->Wait().kind, EndKind::kStopped);
   }
   EXPECT_EQ(CountEntries("/proc/self/fd"), descriptors);
-  // One that was joined may be listed a moment longer.
-  EXPECT_TRUE(testing::SpinUntil([&] { return CountEntries("/proc/self/task") <= threads; }));
+  EXPECT_TRUE(testing::ThreadsComeDownTo(threads));
 }
 
 }  // namespace

@@ -86,12 +86,13 @@ class IoPoolTest : public ::testing::Test {
   std::shared_ptr<IoPool> pool_ = MakePool({{.id = "a"}, {.id = "b"}});
 };
 
-constexpr const char* kVerified = "rw=randrw verify=1 size=4M qd=32 runtime=300ms wait=irq";
+std::string Verified(const std::string& runtime = "300ms") {
+  return "rw=randrw verify=1 size=4M qd=32 runtime=" + runtime + " wait=irq";
+}
 
 TEST_F(IoPoolTest, MachinesHaveItsThreadsInTurnAndNoneOfTheirOwn) {
   std::vector<std::unique_ptr<Tenant>> tenants;
-  const std::string job = "rw=randrw verify=1 size=4M qd=32 runtime=2s wait=irq";
-  for (int i = 0; i < 4; ++i) tenants.push_back(Begin(Config(job)));
+  for (int i = 0; i < 4; ++i) tenants.push_back(Begin(Config(Verified("2s"))));
   EXPECT_TRUE(HasThreads("io", 1));
   EXPECT_TRUE(HasThreads("a", 1) && HasThreads("b", 1));
   for (size_t i = 0; i < tenants.size(); ++i) {
@@ -236,13 +237,13 @@ TEST_F(IoPoolTest, APauseThatIsAskedForAgainAndAgainEndsWithItsMachine) {
   machine.Stop();
   tenant->machine.reset();
   const int at_end = told;
-  EndWell(*Begin(Config(kVerified)));
+  EndWell(*Begin(Config(Verified())));
   EXPECT_EQ(told, at_end);
 }
 
 // It goes with the last of its machines.
 TEST_F(IoPoolTest, OutlivesItsMaker) {
-  const auto tenant = Begin(Config(kVerified));
+  const auto tenant = Begin(Config(Verified()));
   pool_.reset();
   EndWell(*tenant);
   tenant->machine.reset();

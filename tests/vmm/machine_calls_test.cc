@@ -226,7 +226,7 @@ TEST_F(MachineCallsTest, AThreadThatEndsSlowlyHoldsUpNobody) {
   std::atomic<bool> gave_up{false};
   hooks.closes = [&] {
     closes.Notify();
-    gave_up = !may_close.WaitFor(testing::kWaitLimit);
+    gave_up = !may_close.WaitFor(kWaitLimit);
   };
   std::thread remover([&] { EXPECT_TRUE(machine->RemoveIoThread("b").ok()); });
   closes.Wait();

@@ -14,6 +14,7 @@
 #include "base/status.h"
 #include "kvm/cpu_baseline.h"
 #include "tests/support/directories.h"
+#include "tests/support/own_threads.h"
 #include "tests/support/vfio/fake_pci_device.h"
 #include "tests/support/vmm/test_machine.h"
 #include "tests/support/wait.h"
@@ -222,8 +223,7 @@ TEST_F(MachineTest, StoppingAtAnyMomentNeitherHangsNorLeaks) {
     stopper.join();
   }
   EXPECT_EQ(CountEntries("/proc/self/fd"), descriptors);
-  // One that was joined may be listed a moment longer.
-  EXPECT_TRUE(testing::SpinUntil([&] { return CountEntries("/proc/self/task") <= threads; }));
+  EXPECT_TRUE(testing::ThreadsComeDownTo(threads));
 }
 
 // ---- A guest among others, in a process that is not its own ----

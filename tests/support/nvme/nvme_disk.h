@@ -18,8 +18,8 @@ namespace ringside::testing {
 // Whatever a test does, the model must have nothing to complain of.
 class NvmeTest : public ::testing::Test {
  protected:
-  // Long, but where a test waits for it.
-  explicit NvmeTest(absl::Duration timeout = absl::Seconds(20)) : timeout_(timeout) {}
+  static constexpr absl::Duration kLong = absl::Seconds(20);  // for a time that no test waits for
+  explicit NvmeTest(absl::Duration timeout = kLong) : timeout_(timeout) {}
 
   void Start(const NvmeModelConfig& config = {}) {
     MakeModel(config);

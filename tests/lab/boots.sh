@@ -1,14 +1,14 @@
 #!/bin/sh
-# Runs inside the lab (busybox sh): boots a stock kernel with two processors TURNS times without and TURNS times with a
-# disk, under Ringside and under QEMU in turns. Nothing is tried twice. boots.py has the rest.
+# Runs inside the lab (busybox sh): boots each of GUESTS with two processors TURNS times, under Ringside and under QEMU
+# in turns. A guest is "bare", of a kernel and an initramfs alone, "disk", which has a disk, too, or "debian", which is a
+# whole one on a disk for each VMM, ROOT_DISK1 and 2. Nothing is tried twice. boots.py has the rest.
 #
-#   boots.sh RINGSIDE TURNS KERNEL INITRD ROOT_DISK
+#   boots.sh RINGSIDE TURNS GUESTS LIMIT_S KERNEL INITRD ROOT_DISK
 #
-# Prints a line per boot, "boot VMM DISK OUTCOME SECONDS", and of a failed one what its console ends with.
+# Prints a line per boot, "boot VMM GUEST OUTCOME SECONDS", and of a failed one what its console ends with.
 set -u
-ringside=$1 turns=$2 kernel=$3 initrd=$4 root=$5
+ringside=$1 turns=$2 guests=$3 limit=$4 kernel=$5 initrd=$6 root=$7
 . "$(dirname "$0")/common.sh"
-limit=150  # seconds; a boot that comes to its end takes 20 to 80, by the load of the host
 
 # outcome: of the guest that has ended, or that finish has ended.
 outcome() {
@@ -20,23 +20,26 @@ outcome() {
     fi
 }
 
-# boot NAME VMM DISK
+# boot NAME NUMBER VMM GUEST
 boot() {
-    name=$1 vmm=$2 with_disk=$3 hung=no
-    set -- --kernel "$kernel" --initrd "$initrd" --cpus 2 --memory 512M
-    [ "$with_disk" = no ] ||
-        set -- "$@" --disk "path=$root" --cmdline 'console=ttyS0 panic=-1 root=/dev/vda'
+    name=$1 number=$2 vmm=$3 guest=$4 hung=no
+    set -- --kernel "$kernel" --initrd "$initrd" --cpus 2
+    case $guest in
+        bare) set -- "$@" --memory 512M ;;
+        disk) set -- "$@" --memory 512M --disk "path=$root" --cmdline 'console=ttyS0 panic=-1 root=/dev/vda' ;;
+        debian) set -- "$@" --memory 1G --disk "path=$root$number" --cmdline 'console=ttyS0 panic=-1 root=/dev/vda rw' ;;
+    esac
     begun=$(date +%s)
     start $vmm run "$@"
-    finish $limit
+    finish "$limit"
     seen=$(outcome)
-    echo "boot $name $with_disk $seen $(($(date +%s) - begun))"
-    [ "$seen" = done ] || tail -n 12 "$work/console"
+    echo "boot $name $guest $seen $(($(date +%s) - begun))"
+    [ "$seen" = done ] || tail -n 40 "$work/console"
 }
 
 for turn in $(seq "$turns"); do
-    for with_disk in no yes; do
-        boot ringside "$ringside" $with_disk
-        boot qemu "sh $(dirname "$0")/qemu.sh" $with_disk
+    for guest in $guests; do
+        boot ringside 1 "$ringside" "$guest"
+        boot qemu 2 "sh $(dirname "$0")/qemu.sh" "$guest"
     done
 done

@@ -15,7 +15,7 @@ absl::StatusOr<std::unique_ptr<VsockHost>> VsockHost::Listen(const std::string& 
 }
 
 VsockHost::Got VsockHost::Accept(UniqueFd& connection) {
-  absl::StatusOr<std::optional<UnixListener::Accepted>> accepted = listener_.Accept();
+  absl::StatusOr<std::optional<UnixListener::Accepted>> accepted = listener_->Accept();
   if (!accepted.ok()) return Got::kNoDescriptors;
   if (!accepted->has_value()) return Got::kNothing;
   connection = std::move((*accepted)->fd);

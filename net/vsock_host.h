@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -30,7 +31,8 @@ class VsockHost {
   static absl::StatusOr<std::unique_ptr<VsockHost>> Listen(const std::string& path);
 
   const std::string& path() const { return path_; }
-  int listening_fd() const { return listener_.fd(); }
+  // Until Close.
+  int listening_fd() const { return listener_->fd(); }
 
   // What came of taking, or making, a connection. Neither waits.
   enum class Got {
@@ -39,6 +41,8 @@ class VsockHost {
     kNoDescriptors,  // of this process or the host: later, perhaps
   };
   Got Accept(UniqueFd& connection);
+  // Nobody accepts any more: the file goes, and so do the connections that nobody has accepted yet.
+  void Close() { listener_.reset(); }
   // To the program that listens for what the guest connects to on this port.
   Got Connect(uint32_t port, UniqueFd& connection);
 
@@ -50,7 +54,7 @@ class VsockHost {
       : path_(std::move(path)), listener_(std::move(listener)) {}
 
   const std::string path_;
-  const UnixListener listener_;
+  std::optional<UnixListener> listener_;
   VsockCounts counts_;
 };
 

@@ -109,6 +109,7 @@ const MachineEnd& Machine::Internals::Wait() {
   // thread.
   if (console_ != nullptr && !std::exchange(flushed_, true)) FlushConsole();
   if (devices_ != nullptr) devices_->Stop();
+  if (vsock_ != nullptr) vsock_->Close();
   // These wait for that thread, so what is to be said of its storage has been.
   if (power_button_ != nullptr) power_button_->Stop();
   agent_watch_.reset();

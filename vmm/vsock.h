@@ -27,6 +27,8 @@ class Vsock {
                                                      const IoThreads& io_threads, Logger log);
   // As Disks::Plug.
   absl::Status Plug(const DeviceContext& context, GuestDevices& devices);
+  // The device is stopped for good: who waits for it to take a connection waits no longer.
+  void Close() { host_->Close(); }
   // Adds it.
   void Collect(const DeviceQueues& queues, MachineStatistics& statistics) const;
 

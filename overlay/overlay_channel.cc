@@ -190,7 +190,9 @@ void OverlayChannel::Later(Op& op, Op::Step then) {
 }
 
 void OverlayChannel::RunLater() {
+  runs_later_ = true;
   later_.TakeEach([this](Op& op) { (this->*op.then)(op); });
+  runs_later_ = false;
 }
 
 OverlayChannel::Turn& OverlayChannel::ThisTurn() {

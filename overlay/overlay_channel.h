@@ -168,7 +168,8 @@ class OverlayChannel final : public BlockChannel, private OverlayCommit::Owner {
   size_t pieces_ = 0;  // of reads, under way
   Turn turn_;
   Fifo<Op> later_;
-  Fifo<Op> ended_;  // that were taken back
+  bool runs_later_ = false;  // those of later_, which go first
+  Fifo<Op> ended_;           // that were taken back
   std::vector<Op*> waiting_;
   bool submitting_ = false;
   bool cancelled_ = false;

@@ -74,9 +74,9 @@ BlockChannel* OverlayChannel::Below(BlockState state, uint64_t at) const {
   return state == BlockState::kBase && at < state_.base_bytes ? base_.get() : nullptr;
 }
 
-// Who comes while others wait for a turn's zeroes has theirs behind them.
+// Who comes while others wait for a turn's zeroes, or goes on then, has its own behind them.
 bool OverlayChannel::MayZero() {
-  return ThisTurn().zeroed < kZeroedATurn && (!submitting_ || later_.empty());
+  return ThisTurn().zeroed < kZeroedATurn && (runs_later_ || later_.empty());
 }
 
 // kNone: it was of zeroes and is done, or nobody knows what it was.

@@ -94,6 +94,43 @@ TEST(OverlayTurnsTest, ZeroesAreNotOvertakenForEver) {
   EXPECT_EQ(large.Wait(), 0);
 }
 
+// Nor do reads that go on with zeroes in each turn, as what they have from below has come by then.
+TEST(OverlayTurnsTest, ZeroesAreNotOvertakenByWhatGoesOn) {
+  constexpr size_t kSmall = 100;  // far more than a fair share takes turns
+  OverlayRig rig(1, RigHeader(512, 32 * kStep));
+  EXPECT_EQ(rig.Write(kOverlayBlock, kOverlayBlock, 'h'), 0);
+  rig.file().Hold(true);
+  std::deque<RigRequest> small;
+  for (size_t i = 0; i < kSmall; ++i) {
+    small.emplace_back(BlockOp::kRead, kOverlayBlock, kOverlayBlock + kStep, '-');
+  }
+  RunOn(rig.thread(), [&] {  // in one turn, which has zeroes for one
+    for (RigRequest& request : small) rig.channel().Submit(request);
+  });
+  ASSERT_TRUE(rig.file().WaitForHeld(kSmall));
+  RigRequest large(BlockOp::kRead, 8 * kStep, 8 * kStep, '-');
+  bool in_time = false;
+  testing::BoundedEvent over;
+  Task* next = nullptr;
+  TaskOf each_turn([&] {
+    if (rig.file().held() == 0) {
+      in_time = large.has_ended();
+      return over.Notify();
+    }
+    rig.file().ReleaseOnItsThread(0);
+    rig.thread().Post(*next);
+  });
+  next = &each_turn;
+  RunOn(rig.thread(), [&] {
+    rig.channel().Submit(large);
+    rig.thread().Post(each_turn);
+  });
+  over.WaitOrAbort();
+  EXPECT_TRUE(in_time);
+  EXPECT_EQ(large.Wait(), 0);
+  for (RigRequest& request : small) EXPECT_EQ(request.Wait(), 0);
+}
+
 // 256 MiB of them, and 16 MiB of each that finds nothing left of that.
 TEST(OverlayTurnsTest, DiscardsShareWhatATurnDoes) {
   constexpr uint64_t kDiscards = 8;

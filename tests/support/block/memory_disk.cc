@@ -153,15 +153,22 @@ bool MemoryDisk::WaitForHeld(size_t count) const {
   return SpinUntil([&] { return held() >= count; });
 }
 
+MemoryDisk::Held MemoryDisk::Take(size_t i) {
+  const MutexLock lock(mutex_);
+  Require(i < held_.size(), "only what is held can be released");
+  const Held held = held_[i];
+  held_.erase(held_.begin() + static_cast<ptrdiff_t>(i));
+  return held;
+}
+
 void MemoryDisk::Release(size_t i) {
-  Held held;
-  {
-    const MutexLock lock(mutex_);
-    Require(i < held_.size(), "only what is held can be released");
-    held = held_[i];
-    held_.erase(held_.begin() + static_cast<ptrdiff_t>(i));
-  }
+  const Held held = Take(i);
   RunOn(held.channel->io_thread(), [&] { held.channel->Complete(*held.request); });
+}
+
+void MemoryDisk::ReleaseOnItsThread(size_t i) {
+  const Held held = Take(i);
+  held.channel->Complete(*held.request);
 }
 
 void MemoryDisk::ReleaseAll() {

@@ -52,6 +52,7 @@ class MemoryDisk final : public BlockDevice {
   bool WaitForHeld(size_t count) const;
   // Completes the i-th of them, and returns when its owner knows.
   void Release(size_t i);
+  void ReleaseOnItsThread(size_t i);  // which the caller is
   void ReleaseAll();
 
   std::vector<Record> records() const;
@@ -71,6 +72,7 @@ class MemoryDisk final : public BlockDevice {
     Channel* channel;
     BlockRequest* request;
   };
+  Held Take(size_t i);
   void Accept(const BlockRequest& request);
   void Execute(BlockRequest& request);
   void Transfer(const BlockRequest& request);

@@ -19,6 +19,9 @@ constexpr uint8_t kRevision = 1;
 // As other machines have it: nothing may depend on it, but device databases know it.
 constexpr uint16_t kSubsystem = 0x1100;
 
+// A kernel that jumps into another one does not wait for longer.
+constexpr absl::Duration kBusMasterPatience = absl::Seconds(1);
+
 // PCI 3.0, sections 6.7 and 6.8.2.
 constexpr uint8_t kVendorCapability = 0x09;
 constexpr uint8_t kMsixCapability = 0x11;
@@ -325,10 +328,13 @@ void VirtioPci::BeforeConfigRead(uint32_t offset, size_t size) {
 }
 
 // A kernel that starts another one in its place takes the bit away and does no more (Linux, kexec):
-// what the device goes on writing would be in the other's memory. A driver that never sets the bit
-// has its device all the same.
+// what the device goes on writing would be in the other's memory. So the guest goes on when the
+// reset is over, unless what the device still reads takes its storage too long. A driver that never
+// sets the bit has its device all the same.
 void VirtioPci::ApplyBusMaster() {
-  if (std::exchange(mastered_bus_, MastersBus()) && !mastered_bus_) WriteStatus(0);
+  if (!std::exchange(mastered_bus_, MastersBus()) || mastered_bus_) return;
+  WriteStatus(0);
+  transport_->ResetEnds(kBusMasterPatience);
 }
 
 void VirtioPci::AfterConfigWrite(uint32_t offset, size_t size) {

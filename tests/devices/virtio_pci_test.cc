@@ -1,9 +1,13 @@
 #include "devices/virtio_pci.h"
 
+#include <atomic>
+#include <chrono>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <set>
+#include <thread>
 
+#include "base/clock.h"
 #include "tests/support/devices/virtio_pci_fixture.h"
 
 namespace ringside {
@@ -213,6 +217,34 @@ TEST_F(VirtioPciTest, ADeviceThatMayMasterTheBusNoMoreIsReset) {
   EXPECT_TRUE(device_.active);
   SetConfig<uint16_t>(0x04, kMemorySpace);  // once
   EXPECT_TRUE(device_.active);
+}
+
+// The kernel that comes next does not wait for anything.
+TEST_F(VirtioPciTest, WhoTakesBusMasteringAwayGoesOnWhenTheResetIsOver) {
+  constexpr uint16_t kBusMaster = 4;
+  Run();
+  SetConfig<uint16_t>(0x04, kBusMaster);
+  std::atomic<bool> is_over = false;
+  std::thread late;
+  device_.on_reset = [&](Task& done) {
+    late = std::thread([&] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      is_over = true;
+      done.Run();
+    });
+  };
+  const int64_t before_ns = MonotonicNs();
+  SetConfig<uint16_t>(0x04, 0);
+  EXPECT_TRUE(is_over || MonotonicNs() - before_ns > 900'000'000) << "it has not waited";
+  late.join();
+  // But not for ever.
+  Run();
+  SetConfig<uint16_t>(0x04, kBusMaster);
+  Task* held = nullptr;
+  device_.on_reset = [&](Task& done) { held = &done; };
+  SetConfig<uint16_t>(0x04, 0);
+  ASSERT_NE(held, nullptr);
+  held->Run();
 }
 
 TEST_F(VirtioPciTest, DoorbellsFollowTheBar) {

@@ -43,6 +43,7 @@ EventQueue::EventQueue(EventSink* sink, IoThread& io_thread, absl::Duration pace
 void EventQueue::Begin() {
   const MutexLock lock(mutex_);
   begun_ = sink_ != nullptr;
+  if (begun_ && last_) io_thread_.Post(deliver_);
 }
 
 void EventQueue::Put(EventKind kind) {
@@ -91,9 +92,10 @@ void EventQueue::Repeat(size_t index, int error, std::string_view detail) {
 void EventQueue::End(std::string_view detail) {
   {
     const MutexLock lock(mutex_);
-    if (!Listens()) return;
+    if (last_) return;
     last_ = Now(EventKind::kEnded);
     last_->detail = Printable(detail);
+    if (!begun_) return;  // Begin tells it
   }
   io_thread_.Post(deliver_);
 }

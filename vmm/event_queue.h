@@ -44,7 +44,7 @@ class EventQueue {
   EventQueue(const EventQueue&) = delete;
   EventQueue& operator=(const EventQueue&) = delete;
 
-  // What happens before is not told.
+  // What happens before is not told, but for the end of what has begun.
   void Begin();
   void Put(EventKind kind);
   void Panicked(std::string_view detail) { Repeat(0, 0, detail); }

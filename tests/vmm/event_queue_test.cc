@@ -111,6 +111,21 @@ TEST_F(EventQueueTest, BeforeItBeginsNothingIsTold) {
   EXPECT_THAT(events.events(), IsEmpty());
 }
 
+// As of a machine whose memory's handler goes while the machine is being made.
+TEST_F(EventQueueTest, AnEndBeforeItBeginsIsToldOnceItHasBegun) {
+  RecordingEvents events;
+  const auto queue = *EventQueue::Create(&events, *io_thread_);
+  queue->End("failure: gone");
+  testing::LetTurn(*io_thread_, 2);
+  EXPECT_THAT(events.events(), IsEmpty());
+  queue->Begin();
+  queue->Put(EventKind::kStarted);
+  queue->End("stopped");
+  queue->AwaitEnd();
+  EXPECT_THAT(events.kinds(), ElementsAre(EventKind::kEnded));
+  EXPECT_EQ(events.events().front().detail, "failure: gone");
+}
+
 TEST_F(EventQueueTest, WithoutASinkDevicesReportToNobody) {
   const auto queue = Make(nullptr);
   EXPECT_EQ(queue->Of("disk0"), nullptr);
@@ -238,10 +253,9 @@ TEST(EventJsonTest, EachKindHasItsName) {
   for (int kind = 0; kind <= static_cast<int>(EventKind::kEnded); ++kind) {
     names.emplace_back(EventName(static_cast<EventKind>(kind)));
   }
-  EXPECT_THAT(names,
-              ElementsAre("started", "console-spoke", "paused", "resumed", "disk-error",
-                          "disk-stopped", "needs-reset", "panicked", "agent-up", "agent-lost",
-                          "power-off-asked", "ended"));
+  EXPECT_THAT(names, ElementsAre("started", "console-spoke", "paused", "resumed", "disk-error",
+                                 "disk-stopped", "needs-reset", "panicked", "agent-up",
+                                 "agent-lost", "power-off-asked", "ended"));
 }
 
 }  // namespace

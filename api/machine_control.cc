@@ -44,6 +44,7 @@ std::optional<MachineOptions> MachineControl::TakeStart() {
 }
 
 void MachineControl::Started(Machine& machine) {
+  if (const std::optional<MachineEvent> end = BeginEvents()) Happened(*end);
   const MutexLock lock(mutex_);
   machine_ = &machine;
   // It may be over already.
@@ -55,6 +56,10 @@ void MachineControl::Started(Machine& machine) {
 }
 
 void MachineControl::NotStarted(const absl::Status& why) {
+  {
+    const MutexLock lock(events_mutex_);
+    early_end_.reset();
+  }
   const MutexLock lock(mutex_);
   state_ = ControlState::kNotStarted;
   start_status_ = why;
@@ -127,10 +132,18 @@ void MachineControl::Follow(uint64_t first, HttpAnswer answer) {
   std::move(answer).Follow(feed_, "application/x-ndjson", known);
 }
 
+std::optional<MachineEvent> MachineControl::BeginEvents() {
+  const MutexLock lock(events_mutex_);
+  has_begun_ = true;
+  return std::exchange(early_end_, std::nullopt);
+}
+
 bool MachineControl::Counts(const MachineEvent& event) {
   const MutexLock lock(events_mutex_);
   if (event.kind == EventKind::kStarted) has_begun_ = true;
-  return has_begun_ || event.kind != EventKind::kEnded;
+  if (has_begun_ || event.kind != EventKind::kEnded) return true;
+  early_end_ = event;
+  return false;
 }
 
 void MachineControl::Happened(const MachineEvent& event) {

@@ -45,7 +45,7 @@ class MachineControl final : public EventSink {
   // What it wants to start; nullopt: nobody has asked. Until Started or NotStarted is called, the
   // options do not change.
   std::optional<MachineOptions> TakeStart();
-  // The machine runs; it is stopped again if that was asked for meanwhile.
+  // The machine runs, or has ended already; it is stopped again if that was asked for meanwhile.
   void Started(Machine& machine);
   // It could not be made; the options may be changed, and it may be tried again.
   void NotStarted(const absl::Status& why);
@@ -74,7 +74,10 @@ class MachineControl final : public EventSink {
 
  private:
   MachineControl(MachineOptions options, EventFd start_wanted, EventFd stop_wanted);
-  // The end of a machine that was made and could not be started is none: another may be made.
+  // The end that came before, if one did.
+  std::optional<MachineEvent> BeginEvents();
+  // The end of a machine that was made and could not be started is none: another may be made. So
+  // one that comes before the machine has started waits until it has.
   bool Counts(const MachineEvent& event);
 
   const EventFd start_wanted_;
@@ -97,7 +100,8 @@ class MachineControl final : public EventSink {
   };
   Mutex events_mutex_;  // so that who follows misses none between those that were and those to come
   std::deque<Line> events_ ABSL_GUARDED_BY(events_mutex_);
-  bool has_begun_ ABSL_GUARDED_BY(events_mutex_) = false;  // a machine, by its events
+  bool has_begun_ ABSL_GUARDED_BY(events_mutex_) = false;  // a machine
+  std::optional<MachineEvent> early_end_ ABSL_GUARDED_BY(events_mutex_);
   const std::shared_ptr<HttpFeed> feed_;
 };
 

@@ -228,6 +228,45 @@ TEST_F(ControlMachineTest, AMachineThatNeverStartsLeavesTheEventsToTheNext) {
   EXPECT_EQ(events.Of(EventKind::kEnded).size(), 1u);
 }
 
+// Between its making and its start, as by the loss of its memory.
+TEST_F(ControlMachineTest, AnEndBeforeTheStartIsTold) {
+  control_ = *MachineControl::Create({});
+  testing::RecordingEvents events;
+  control_->PassOn(&events);
+  MachineConfig config = Config("rw=randread qd=4 runtime=60s wait=irq");
+  config.events = control_.get();
+  machine_ = Make(config);
+  machine_->Stop();
+  ASSERT_TRUE(machine_->Start().ok());
+  control_->Started(*machine_);
+  machine_->Wait();
+  server_ = *ApiServer::Start(*UnixListener::Bind(socket_), *control_, nullptr);
+  EXPECT_THAT(Call("GET", "/machine").body, HasSubstr(R"("state":"ended")"));
+  EXPECT_THAT(AllEvents(), ::testing::EndsWith("\"detail\":\"stopped\",\"count\":1}\n"));
+  EXPECT_EQ(events.Of(EventKind::kEnded).size(), 1u);
+}
+
+// Its vsock's driver is not there yet, so nobody takes the connection.
+TEST_F(ControlMachineTest, TheEndEndsACallThatTheGuestDoesNotAnswer) {
+  control_ = *MachineControl::Create({});
+  MachineConfig config = Config("rw=randread qd=4 runtime=60s wait=irq");
+  config.vsock = VsockConfig{.cid = 3, .path = directory_ / "vsock"};
+  config.events = control_.get();
+  MachineOptions options;
+  options.machine.vsock = config.vsock;
+  ASSERT_TRUE(control_->SetOptions(options).ok());
+  machine_ = Make(config);
+  server_ = *ApiServer::Start(*UnixListener::Bind(socket_), *control_, nullptr);
+  ASSERT_TRUE(machine_->Start().ok());
+  control_->Started(*machine_);
+  EXPECT_EQ(Call("GET", "/guest/agent?wait=200ms").status, 202);
+  machine_->Stop();
+  machine_->Wait();
+  const int64_t before_ns = MonotonicNs();
+  server_.reset();
+  EXPECT_LT(MonotonicNs() - before_ns, 15'000'000'000) << "the call's own patience is 30 s";
+}
+
 // Whoever follows and does not read is let go of, and the machine does not wait for it.
 TEST_F(ControlMachineTest, NobodyWaitsForAFollowerWhoDoesNotRead) {
   Begin("rw=randread qd=4 runtime=60s wait=irq");

@@ -1,6 +1,7 @@
 """What the tests of the guest's agent have in common. Their command line is RINGSIDE AGENT."""
 
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -10,6 +11,9 @@ import unittest
 
 RINGSIDE, AGENT = (os.path.abspath(path) for path in sys.argv[1:3])
 LIMIT = 30  # seconds, for anything
+# As a terminal has them: under nohup and the like they are ignored, and so by what is started here.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 MIB = 1 << 20
 
 
@@ -24,7 +28,7 @@ def wait_for(condition, what):
 def is_listened_to(path):
     """Without a connection, which the agent would count. A path exists before anybody listens."""
     accepts = 0x10000  # SO_ACCEPTCON: Linux, include/uapi/linux/net.h
-    with open("/proc/net/unix", encoding="utf-8") as file:
+    with open("/proc/net/unix", encoding="utf-8", errors="replace") as file:
         sockets = [line.split() for line in file if line.endswith(f" {path}\n")]
     return any(int(fields[3], 16) & accepts for fields in sockets)
 

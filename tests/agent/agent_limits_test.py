@@ -69,7 +69,6 @@ class Many(AgentCase):
             for number, client in enumerate(clients[:100]):
                 client.send(wire.command("cat"))
                 client.send(wire.frame(wire.STDIN, b"%d" % number * 1000))
-                client.send(wire.frame(wire.STDIN_END))
             refused = wire.Wire(self.path, greeted=False)
             with contextlib.suppress(BrokenPipeError):
                 refused.send(b"CONNECT 5005\n")
@@ -77,6 +76,8 @@ class Many(AgentCase):
             said = refused.until(wire.ERROR)
             self.assertIn(b"too many", said[wire.ERROR])
             refused.socket.close()
+            for client in clients[:100]:  # only now: who is done leaves within a second
+                client.send(wire.frame(wire.STDIN_END))
             for number, client in enumerate(clients[:100]):
                 said = client.until(wire.EXIT)
                 self.assertEqual(said[wire.STDOUT], b"%d" % number * 1000)

@@ -81,7 +81,7 @@ class GuestCalls(MachineCase):
         self.assertEqual((end["how"], end["signal"]), ("killed", 9))
         end = self.result("sh", "-c", "pwd; echo $A", directory="/usr", environment=["A=b c"])
         self.assertEqual(end["output"], "/usr\nb c\n")
-        end = self.result("sh", "-c", "echo early; sleep 100", limit="2s")
+        end = self.result("sh", "-c", "echo early; sleep 100", limit="4s")
         self.assertEqual((end["how"], end["output"]), ("timed-out", "early\n"))
         # More than it may say, and than a window of input has.
         end = self.result("head", "-c", "3000000", "/dev/zero", **{"most-output": 1000})
@@ -210,7 +210,7 @@ class HostileAgent(MachineCase):
                 agents.setsockopt(socket.SOL_SOCKET, SO_SNDBUFFORCE, 16 * MIB)
             agent.say(agents, itertools.chain([started], itertools.repeat(output)))
         agent = self.put_agent(say_on)
-        status, end = self.end_of("exec", command=["yes"], limit="3s", **{"most-output": 1000})
+        status, end = self.end_of("exec", command=["yes"], limit="5s", **{"most-output": 1000})
         self.assertEqual((status, end.get("how")), (200, "timed-out"), end)
         self.assertEqual((end["output"], end["was_cut"]), ("x" * 1000, True))
 

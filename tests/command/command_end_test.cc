@@ -73,11 +73,15 @@ TEST_F(CommandEndTest, AReaderThatHasGoneDoesNotKillIt) {
 TEST_F(CommandEndTest, AStuckReaderOfErrorsHoldsNoMachine) {
   const Pipe errors;
   Fill(errors);
-  const absl::Time start = absl::Now();
-  ChildProcess process(Command("end=poweroff", {"--serial", "file=/dev/full"}), null_.get(),
-                       null_.get(), errors.write_end.get());
-  EXPECT_EQ(process.Wait(), 0);
-  EXPECT_LT(absl::Now() - start, absl::Seconds(3)) << "it flushes more than once";
+  absl::Duration least = absl::InfiniteDuration();
+  for (int tries = 0; tries < 3 && least >= absl::Seconds(3); ++tries) {
+    const absl::Time start = absl::Now();
+    ChildProcess process(Command("end=poweroff", {"--serial", "file=/dev/full"}), null_.get(),
+                         null_.get(), errors.write_end.get());
+    EXPECT_EQ(process.Wait(), 0);
+    least = std::min(least, absl::Now() - start);
+  }
+  EXPECT_LT(least, absl::Seconds(3)) << "it flushes more than once";
 }
 
 TEST_F(CommandEndTest, WhoDoesNotReadTheStatisticsIsLeftBySignal) {

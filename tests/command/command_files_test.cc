@@ -204,9 +204,10 @@ TEST_F(CommandFilesTest, MetricsThatCannotBeWrittenAreNoReasonToStop) {
   const ProcessResult result = RunProcess(
       {"/bin/sh", "-c",
        std::string(RINGSIDE_COMMAND) + " run --kernel " + RINGSIDE_GUEST_ELF +
-           " --metrics-interval 1s --cmdline 'end=spin' --metrics " + Path("gone/vm.prom") +
-           " & while ! [ -e " + Path("gone/vm.prom") + " ]; do sleep 0.01; done; rm -r " +
-           Path("gone") + "; sleep 2.5; kill $!; wait"});
+           " --metrics-interval 1s --cmdline 'end=spin' --metrics " + Path("gone/vm.prom") + " 2>" +
+           Path("err") + " & while ! [ -e " + Path("gone/vm.prom") +
+           " ]; do sleep 0.01; done; rm -r " + Path("gone") + "; until [ -s " + Path("err") +
+           " ]; do sleep 0.1; done; sleep 1.5; kill $!; wait; cat " + Path("err") + " >&2"});
   EXPECT_EQ(std::ranges::count(result.errors, '\n'), 1) << result.errors;
   EXPECT_THAT(result.errors, HasSubstr("the metrics were not written to '"));
 }

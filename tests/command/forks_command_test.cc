@@ -73,7 +73,7 @@ class ForksCommandTest : public testing::DiskCommandTest {
   }
 };
 
-constexpr char kMeasures[] = "rw=randread qd=1 runtime=2s wait=irq end=poweroff";
+constexpr char kMeasures[] = "rw=randread qd=1 runtime=4s wait=irq end=poweroff";
 
 TEST_F(ForksCommandTest, EachGoesOnToItsOwnEnd) {
   Save(kMeasures, "rsdp");

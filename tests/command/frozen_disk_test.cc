@@ -185,6 +185,7 @@ TEST(FrozenConsoleTest, TheFirstSignalSaysWhichFileIsWaitedForAndTheThawEndsIt) 
       << process.output();
   ASSERT_THAT(content(), HasSubstr("guest: entropy ok"));
   ASSERT_TRUE(directory->Freeze());
+  ASSERT_TRUE(process.WaitUntilTheKernelHoldsAThread()) << process.output();
   const size_t before = content().size();
   process.Signal(SIGTERM);
   ASSERT_TRUE(process.WaitFor("does not take what the guest has said")) << process.output();

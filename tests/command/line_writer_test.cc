@@ -75,7 +75,7 @@ TEST_F(LineWriterTest, AFlushHasAnEndAndSoHasTheObject) {
 }
 
 TEST_F(LineWriterTest, AfterAFlushInVainThereIsOneAgainOnceSomethingMoves) {
-  constexpr absl::Duration kPatience = absl::Milliseconds(100);
+  constexpr absl::Duration kPatience = absl::Milliseconds(500);
   Open(kPatience);
   writer_->Write(std::string(2 * capacity_, 'x'));
   EXPECT_FALSE(writer_->Flush());

@@ -98,13 +98,13 @@ TEST_F(PollCommandTest, TracesTheWaitsOfEveryThread) {
       completions += (wait.ready & 1) != 0;
     }
     EXPECT_EQ(kinds.size(), 2u);
-    EXPECT_GT(kinds["idle"], 20);
-    EXPECT_GT(kinds["in-flight"], 20);
+    EXPECT_GT(kinds["idle"], 3);
+    EXPECT_GT(kinds["in-flight"], 3);
     EXPECT_GE(completions, in_flight * 9 / 10) << "that is what was waited for";
     if (never_sleeps) {
       EXPECT_EQ(slept, 0);
     } else {
-      EXPECT_GT(slept, 50);
+      EXPECT_GT(slept, 5);
     }
   }
 }
@@ -160,7 +160,7 @@ std::vector<TracedSignal> ReadSignals(const std::string& path) {
 TEST_F(PollCommandTest, ASignalTraceTellsWhatWasTakenShownAndRaised) {
   const ProcessResult run = Run({"--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--iothread",
                                  "signal=early", "--signal-trace", Path("signals")},
-                                "rw=randread qd=4 wait=irq runtime=300ms");
+                                "rw=randread qd=4 wait=irq runtime=1s");
   ASSERT_EQ(run.status, 0) << run.errors;
   std::map<std::string, int> events;
   std::map<std::string, uint16_t> index;
@@ -201,7 +201,7 @@ TEST_F(PollCommandTest, ExplainsWhyThreadsWaitedAsTheyDid) {
       "--iothread", "id=a,poll=grow-shrink,max=20us",
       "--iothread", "id=b,poll=never",
       "--explain"};
-  const std::string job = "rw=randread qd=1 runtime=300ms";
+  const std::string job = "rw=randread qd=1 runtime=1s";
   const ProcessResult text = Run(options, job);
   ASSERT_EQ(text.status, 0) << text.errors;
   EXPECT_THAT(text.errors, HasSubstr("I/O thread a: poll=grow-shrink,max=20us,grow=2,shrink=2\n"));

@@ -193,7 +193,7 @@ TEST_P(MoveStressTest, NothingIsLostAndNothingIsDoneTwice) {
   // sanitizer, beside others, it may take more of them.
   const int drivers = GetParam().holds ? kDrivers / 10 : kDrivers;
   const auto goes_on = [&](int driver) {
-    return driver < drivers || (GetParam().holds && driver < kDrivers && Held() == 0);
+    return driver < drivers || (GetParam().holds && driver < 5 * kDrivers && Held() == 0);
   };
   const int most_requests = GetParam().holds ? 3'000 : 300;
   for (int driver = 0; goes_on(driver) && !HasFailure(); ++driver) {

@@ -286,14 +286,18 @@ TEST_P(VirtioVsockTest, ConnectionsWaitUntilARestoredDriverHasBeenTold) {
   GiveEventBuffer();
   device_->Resume();
   const HostSocket host = HostSocket::ConnectTo(path());
+  const absl::Time begin = absl::Now();
   ASSERT_TRUE(host.Write("CONNECT 4\n"));
   ASSERT_TRUE(SpinUntil([&] { return HasEvent(); }));
   absl::SleepFor(absl::Milliseconds(100));
-  EXPECT_FALSE(HasPacket());
+  const bool has_packet = HasPacket();
+  const absl::Duration patience = absl::Nanoseconds(VsockHub::kResetNs);
+  EXPECT_TRUE(!has_packet || absl::Now() - begin >= patience);
   const absl::Time told = absl::Now();
   GiveEventBuffer();
   EXPECT_EQ(NextOp(VsockOp::kRequest).dst_port, 4U);
-  EXPECT_LT(absl::Now() - told, absl::Nanoseconds(VsockHub::kResetNs) * 3 / 4);
+  // Unless this thread was late itself.
+  EXPECT_TRUE(absl::Now() - told < patience * 3 / 4 || told - begin > patience / 4);
 }
 
 TEST_P(VirtioVsockTest, ARestoredDriverThatTakesNoEventsIsNotWaitedForLong) {

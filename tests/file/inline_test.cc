@@ -285,8 +285,13 @@ TEST_F(CachedInlineTest, WhatIsInThePageCacheIsReadInline) {
   if (const char* reason = NoNowait()) GTEST_SKIP() << reason;
   Open(CacheMode::kWriteback);
   ASSERT_TRUE(disk_->status().ok()) << disk_->status();
-  ReadPages(1);
-  EXPECT_EQ(disk_->Count("served_inline"), kPages);
+  uint64_t served_inline = 0;
+  for (int tries = 0; tries < 5 && served_inline < kPages; ++tries) {  // the kernel may take pages
+    const uint64_t before = disk_->Count("served_inline");
+    ReadPages(1);
+    served_inline = disk_->Count("served_inline") - before;
+  }
+  EXPECT_EQ(served_inline, kPages);
 }
 
 TEST_F(CachedInlineTest, WhatIsNotIsReadByTheEngine) {

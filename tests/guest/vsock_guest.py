@@ -98,11 +98,11 @@ def check_jobs(program, guest, path, client):
     """Each kind with the measuring client, every byte checked, polled and by interrupt."""
     with subprocess.Popen([client, "--path", path]) as process:
         try:
-            wait_for_file(path + "_4000")
+            wait_for_file(path + "_4001")  # made when it listens at the other
             for words in ("vsock=echo qd=1,16", "vsock=echo message=64k", "vsock=out", "vsock=out message=64k",
                           "vsock=out message=4000 qd=8", "vsock=flood qd=1,16"):
                 for wait in ("poll", "irq"):
-                    command = f"{words} verify=1 runtime=100ms wait={wait}"
+                    command = f"{words} verify=1 runtime=400ms wait={wait}"
                     with Machine(program, guest, path, command) as machine:
                         output, _ = machine.finish()
                     check_job(command, output)

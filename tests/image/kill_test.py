@@ -136,10 +136,12 @@ def kill_some(scene, verb, draw):
     """Returns how many were killed in the middle."""
     scene.reset()
     words = getattr(scene, verb)()
-    scene.reset()
-    begin = time.monotonic()
-    must(*words)
-    whole = time.monotonic() - begin
+    whole = float("inf")
+    for _ in range(2):  # one may be held up
+        scene.reset()
+        begin = time.monotonic()
+        must(*words)
+        whole = min(whole, time.monotonic() - begin)
     killed = 0
     for _ in range(EACH):
         scene.reset()

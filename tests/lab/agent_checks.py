@@ -184,17 +184,26 @@ class Terminal:
         return code
 
 
+def terminal_is_taken():
+    """Whether a command of the shell's runs in front: proc(5), pgrp, session and tpgid of stat."""
+    for line in run("sh", "-c", "cat /proc/[0-9]*/stat 2>/dev/null; true").decode().splitlines():
+        state, _, group, session, _, front = line.rpartition(") ")[2].split()[:6]
+        if state != "T" and front == group != session:
+            return True
+    return False
+
+
 def terminal():
     shell = Terminal("sh")
     shell.type(b"stty size; tty\r", b"33 99")
     shell.wait(b"/dev/pts/")
     # Job control: a command is stopped, listed, goes on and is interrupted, and the shell stays.
     shell.type(b"echo sta''rted; sleep 1000\r", b"started")
-    time.sleep(0.5)  # the shell gives its child the terminal before that can be stopped
+    eventually(terminal_is_taken, "the terminal's being the command's", 30)  # so that it can be stopped
     shell.type(b"\x1a", b"Stopped")
     shell.type(b"jobs\r", b"sleep 1000")
     shell.type(b"fg; echo int''errupted\r", b"sleep 1000")
-    time.sleep(0.5)
+    eventually(terminal_is_taken, "the terminal's being the command's again", 30)
     shell.type(b"\x03", b"#")
     fcntl.ioctl(shell.ours, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
     eventually(lambda: run("sh", "-c", "stty size </dev/pts/0") == b"40 120\n", "the new size", 30)
@@ -316,6 +325,8 @@ def half_close():
     # The guest connects, and ends its half first.
     with socket.socket(socket.AF_UNIX) as listener:
         listener.settimeout(LIMIT)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{VSOCK}_9000")  # of an attempt before
         listener.bind(f"{VSOCK}_9000")
         listener.listen()
         process = start("sh", "-c", "seq 100000 | socat -t 60 - VSOCK-CONNECT:2:9000",

@@ -21,7 +21,8 @@ guests=$1 kernel=$2 initrd=$3 root=$4 round=$5 job_seconds=$6 results=$7
 sample() {
     file=$out/$2.$1
     interrupts=$(value "interrupts-$1-$2")
-    set -- $(sed 's/.*) //' /proc/$pid/stat)
+    set -- $(sed 's/.*) //' /proc/$pid/stat 2>/dev/null)
+    [ $# -ge 13 ] || return  # it has just ended: finish tells how
     read_times
     echo "$((${12} + ${13})) $vcpu_ns $io_ns" \
         "$(cat /sys/kernel/debug/kvm/$pid-*/exits) $interrupts" >"$file"

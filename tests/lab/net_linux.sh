@@ -35,17 +35,21 @@ boot() {
     start_until 'guest_mac=' "$program" run --kernel "$kernel" --initrd "$initrd" --memory 512M \
         --api-sock "$api" --cmdline "console=ttyS0 quiet panic=-1 net_mib=$mib net_link=$link ssh_key=$ssh_key" "$@" ||
         fail "the guest did not print its MAC address"
-    ip addr add 10.77.0.1/24 dev rs0 2>/dev/null
-    ip link set rs0 up
-    # As the guest does it.
+    # As the guest does it; before it can reach this end.
     sleep 3000 | nc -l -p 5001 | sha256sum >"$work/received.sum" &
     {
         sha256sum <"$work/sent" >"$work/sent.sum" &
         head -c $((mib << 20)) /dev/urandom | tee "$work/sent" | nc -l -p 5002 >/dev/null
     } &
+    ip addr add 10.77.0.1/24 dev rs0 2>/dev/null
+    ip link set rs0 up
 }
 
 check_transfer() {
+    for _ in $(seq 100); do  # these are written when the guest has closed its connections
+        [ -s "$work/sent.sum" ] && [ -s "$work/received.sum" ] && break
+        sleep 0.1
+    done
     [ "$(value ping_lost)" = 0 ] || fail "of 20 pings were lost: '$(value ping_lost)' %"
     [ "$(value received_sum)" = "$(cut -d ' ' -f 1 "$work/sent.sum")" ] ||
         fail "what the guest received is not what was sent"

@@ -8,7 +8,8 @@ if grep -q guest_panics /proc/cmdline; then
 fi
 name=$(grep -l '^Power Button$' /sys/class/input/event*/device/name)
 device=$(echo "$name" | cut -d / -f 5)
+exec 3<"/dev/input/$device"  # first: who opens it hears nothing of what was before
 echo "button=${device:-none}"
 # An input_event has 24 bytes (linux/input.h); without the event this waits for ever.
-dd if="/dev/input/$device" bs=24 count=1 of=/dev/null 2>/dev/null
+dd bs=24 count=1 of=/dev/null <&3 2>/dev/null
 echo "guest=heard of its power button"

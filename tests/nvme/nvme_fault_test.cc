@@ -26,7 +26,7 @@ constexpr uint32_t kAlways = 1'000'000;
 class NvmeFaultTest : public NvmeTest {
  protected:
   // Short, yet no answer takes so long on a machine that has other things to do.
-  NvmeFaultTest() : NvmeTest(absl::Milliseconds(200)) {
+  NvmeFaultTest() : NvmeTest(absl::Milliseconds(400)) {
     for (uint32_t i = 0; i < kWrites; ++i) {
       auto& request = writes_.emplace_back(std::make_unique<TestRequest>(
           BlockOp::kWrite, i * 4096, Pieces{{memory_.At(i * 4096, 4096)}}));

@@ -176,7 +176,7 @@ TEST_F(NvmeModelFaultTest, AControllerThatDoesNotStopCanBeCutOff) {
 }
 
 TEST_F(NvmeModelFaultTest, ADelayedCommandIsExecutedLater) {
-  constexpr int64_t kDelayNs = 30'000'000;
+  constexpr int64_t kDelayNs = 500'000'000;
   model().Add({.kind = Kind::kDelay, .delay_ns = kDelayNs});
   const int64_t sent_ns = MonotonicNs();
   Send(1);

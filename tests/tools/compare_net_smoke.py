@@ -76,10 +76,25 @@ def members(namespace):
     return found
 
 
+def command_of(process):
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text()
+    except OSError:
+        return "which has ended by now"
+
+
+def left_in(namespace):
+    """Its processes in the end: one that is killed with its parent takes a moment to go."""
+    deadline = time.monotonic() + 10
+    while (left := members(namespace)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return left
+
+
 def interrupt(directory):
     """A run that is interrupted while a guest runs leaves no process in its namespace, and so no
     namespace and no tap."""
-    process = subprocess.Popen([*COMMAND, "--runtime", "3s", "--depths", "1", "--kinds", "in,echo",
+    process = subprocess.Popen([*COMMAND, "--runtime", "60s", "--depths", "1", "--kinds", "in,echo",
                                 "--only", "ceiling", "--out", directory],
                                stderr=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -93,9 +108,9 @@ def interrupt(directory):
         namespace = namespace_of(process.pid)
         process.send_signal(signal.SIGINT)
         status = process.wait(PATIENCE_S)
-        left = members(namespace)
+        left = left_in(namespace)
         return ([] if status == 128 + signal.SIGINT else [f"status {status} after SIGINT"]) + [
-            f"process {one} is left: {Path(f'/proc/{one}/cmdline').read_text()}" for one in left]
+            f"process {one} is left: {command_of(one)}" for one in left]
     finally:
         process.kill()
         process.wait()

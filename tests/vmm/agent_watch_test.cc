@@ -63,6 +63,7 @@ class AgentWatchTest : public ::testing::Test {
       if (accepted.ok() && accepted->has_value()) *fd = std::move((*accepted)->fd);
       return fd->valid();
     }));
+    EXPECT_TRUE(testing::WaitForFd(fd->get(), POLLIN)) << "neither asks nor goes";
     return fd;
   }
   static void Say(const std::unique_ptr<UniqueFd>& fd, const std::string& text) {

@@ -145,7 +145,7 @@ TEST_F(DiskChangesTest, ABackendIsExchangedUnderLoad) {
   }));
   for (std::thread& caller : callers) caller.join();
   EndWell(*machine);
-  EXPECT_GT(swaps, 1);
+  EXPECT_GT(swaps, 0);
 }
 
 TEST_F(DiskChangesTest, TheFileBeforeIsClosedAndTheNewOneIsTheDisk) {

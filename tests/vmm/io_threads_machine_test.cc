@@ -167,7 +167,7 @@ TEST_P(MoveMachineTest, AQueueMovesWhileTheGuestChecksEveryByte) {
     const char* to = moves % 2 == 0 ? "b" : "a";
     const absl::Status status = machine->MoveQueue("disk0", 0, to);
     ASSERT_TRUE(status.ok()) << status;
-    if (++moves % 16 != 0) continue;
+    if (++moves % 4 != 0) continue;
     const QueueStatistics queue = machine->Statistics().disks[0].queues[0];
     EXPECT_EQ(queue.io_thread, to);
     seen += queue.requests() > requests_before;
@@ -175,7 +175,7 @@ TEST_P(MoveMachineTest, AQueueMovesWhileTheGuestChecksEveryByte) {
   }
   EndWell(*machine);
   ExpectSoundJob();
-  EXPECT_GT(moves, 16);
+  EXPECT_GT(moves, 4);
   EXPECT_GT(seen, 0u) << "the guest got on between moves";
   const MachineStatistics statistics = machine->Statistics();
   const std::vector<QueueLatencies> latencies = *machine->Latencies();
@@ -322,10 +322,13 @@ TEST_F(IoThreadsMachineTest, AnIdleMachineWakesNoIoThread) {
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
   // "io" is the console's.
   const auto switches = [] { return SwitchesOf("a") + SwitchesOf("b") + SwitchesOf("io"); };
-  const uint64_t before = switches();
-  std::this_thread::sleep_for(std::chrono::seconds(10));
-  EXPECT_EQ(switches(), before);
-  EXPECT_GT(before, 0u);
+  const auto rests = [&] {
+    const uint64_t before = switches();
+    EXPECT_GT(before, 0u);
+    std::this_thread::sleep_for(std::chrono::seconds(10));
+    return switches() == before;
+  };
+  EXPECT_TRUE(rests() || rests()) << "and that is not the last sleep of a late thread";
   machine->Stop();
   machine->Wait();
 }

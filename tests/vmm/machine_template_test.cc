@@ -194,7 +194,7 @@ TEST_F(MachineTemplateTest, ManyThreadsForkRunAndEndAtOnce) {
 }
 
 TEST_F(MachineTemplateTest, WaitsForASaveNoLongerThanItMay) {
-  const auto machine = Begin(ConfigOf({Engine::kThreads, "irq", 1}, "100ms"));
+  const auto machine = Begin(ConfigOf({Engine::kThreads, "irq", 1}, "60s"));
   ASSERT_TRUE(machine->Pause().ok());
   testing::BoundedEvent begun, go_on;
   std::jthread save([&] {
@@ -214,7 +214,7 @@ TEST_F(MachineTemplateTest, WaitsForASaveNoLongerThanItMay) {
 }
 
 TEST_F(MachineTemplateTest, IsRefusedWhereItCannotBe) {
-  MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
+  MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "60s");
   const auto machine = Begin(config);
   ASSERT_TRUE(machine->Pause().ok());
   config.from = *machine->MakeTemplate();

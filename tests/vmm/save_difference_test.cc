@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(, SaveDifferenceUnderLoad,
 
 // Of which the guest uses the lower; what lies above 4 GiB is in the file behind that.
 TEST_F(SaveDifference, OfMemoryInTwoSlots) {
-  MachineConfig config = ConfigOf({Engine::kIoUring, "irq", 1}, "2s");
+  MachineConfig config = ConfigOf({Engine::kIoUring, "irq", 1}, "60s");
   config.memory = (uint64_t{3} << 30) + 64 * kMiB;
   auto machine = Begin(config);
   ExpectProgress(*machine);
@@ -185,7 +185,7 @@ TEST_F(SaveDifference, NeedsSomethingToBeADifferenceTo) {
 
 // What was noted is still there.
 TEST_F(SaveDifference, OneThatFailsIsMadeUpForByTheNext) {
-  auto machine = Begin(ConfigOf({Engine::kIoUring, "irq", 1}, "3s"));
+  auto machine = Begin(ConfigOf({Engine::kIoUring, "irq", 1}, "60s"));
   ExpectProgress(*machine);
   ASSERT_TRUE(SaveNext(*machine, 0, kTrack));
   ExpectProgress(*machine);
@@ -205,7 +205,7 @@ class MergeTest : public SaveDifference {
   void SetUp() override {
     SaveDifference::SetUp();
     if (IsSkipped()) return;
-    auto machine = Begin(ConfigOf({Engine::kIoUring, "irq", 1}, "3s"));
+    auto machine = Begin(ConfigOf({Engine::kIoUring, "irq", 1}, "60s"));
     ExpectProgress(*machine);
     ASSERT_TRUE(SaveNext(*machine, 0, kTrack));
     for (const int number : {1, 2, 3}) {

@@ -212,7 +212,7 @@ TEST_F(RecordedMachineTest, OneThatIsWrongIsRefusedByName) {
 }
 
 TEST_F(RecordedMachineTest, WhoHasNoMappedSnapshotHasNone) {
-  MachineConfig config = ConfigOf(kLoad, "100ms");
+  MachineConfig config = ConfigOf(kLoad, "60s");
   auto machine = Begin(config);
   EXPECT_EQ(machine->RecordWorkingSet().code(), absl::StatusCode::kFailedPrecondition);
   SaveAndEnd(std::move(machine), Place(1));

@@ -34,7 +34,7 @@ boot() {
     finish "$limit"
     seen=$(outcome)
     echo "boot $name $guest $seen $(($(date +%s) - begun))"
-    [ "$seen" = done ] || tail -n 40 "$work/console"
+    [ "$seen" = done ] || { tail -n 40 "$work/console"; echo; }
 }
 
 for turn in $(seq "$turns"); do

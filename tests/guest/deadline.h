@@ -11,8 +11,9 @@
 namespace guest {
 
 // In ticks of the time stamp counter.
-constexpr uint64_t kAMoment = 20'000'000;          // 4 to 20 ms
-constexpr uint64_t kAllPatience = 40'000'000'000;  // 8 to 40 s
+constexpr uint64_t kAMoment = 20'000'000;  // 4 to 20 ms
+constexpr uint64_t kAllPatience =
+    80'000'000'000;  // 16 to 80 s: a flush behind others' writes takes long
 
 class Deadline {
  public:

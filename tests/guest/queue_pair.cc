@@ -129,7 +129,7 @@ bool QueuePair::WaitForWork(Wake wake, uint64_t deadline) {
     while (interrupts() == seen && TimeStamp() < deadline) Pause();
     // Work that has come without one: it may still be on its way, on a busy host for long.
     in_time = interrupts() != seen || !HasWork(wake) ||
-              SpinUntil([&] { return interrupts() != seen; }, kAllPatience / 8);
+              SpinUntil([&] { return interrupts() != seen; }, kAllPatience / 16);
   }
   receive_.rings.SuppressInterrupts();
   transmit_.rings.SuppressInterrupts();

@@ -20,6 +20,18 @@ outcome() {
     fi
 }
 
+# tell_of_hung: who of the VMM's threads does what, and whether the guest's processors still leave it.
+tell_of_hung() {
+    for look in 1 2; do
+        for task in /proc/$pid/task/*; do
+            echo "$(cat "$task/comm"): $(sed 's/.*) \(.\).*/\1/' "$task/stat") in $(cat "$task/wchan")," \
+                "$(cut -d ' ' -f 1 "$task/schedstat") ns"
+        done
+        (cd /sys/kernel/debug/kvm/$pid-* && grep -H . exits halt_exits halt_wakeup irq_injections irq_exits)
+        sleep 2
+    done
+}
+
 # boot NAME NUMBER VMM GUEST
 boot() {
     name=$1 number=$2 vmm=$3 guest=$4 hung=no
@@ -31,10 +43,13 @@ boot() {
     esac
     begun=$(date +%s)
     start $vmm run "$@"
-    finish "$limit"
+    wait_until "$limit" false
+    hanging=
+    ! kill -0 $pid 2>/dev/null || hanging=$(tell_of_hung 2>&1)
+    finish 1
     seen=$(outcome)
     echo "boot $name $guest $seen $(($(date +%s) - begun))"
-    [ "$seen" = done ] || { tail -n 40 "$work/console"; echo; }
+    [ "$seen" = done ] || { tail -n 40 "$work/console"; echo; echo "$hanging"; }
 }
 
 for turn in $(seq "$turns"); do

@@ -22,9 +22,11 @@ using testing::SpinUntil;
 class ControlMachineTest : public testing::PausingMachine {
  protected:
   // A machine that runs, with a socket.
-  void Begin(const std::string& command_line) {
-    control_ = *MachineControl::Create({});
-    MachineConfig config = Config(command_line);
+  void Begin(const std::string& command_line) { Begin(Config(command_line)); }
+  void Begin(MachineConfig config) {
+    MachineOptions options;
+    options.machine.vsock = config.vsock;  // by which clients reach the guest's agent
+    control_ = *MachineControl::Create(options);
     config.io_threads = {{.id = "a"}, {.id = "b"}};
     config.events = control_.get();
     machine_ = Make(config);
@@ -248,17 +250,9 @@ TEST_F(ControlMachineTest, AnEndBeforeTheStartIsTold) {
 
 // Its vsock's driver is not there yet, so nobody takes the connection.
 TEST_F(ControlMachineTest, TheEndEndsACallThatTheGuestDoesNotAnswer) {
-  control_ = *MachineControl::Create({});
   MachineConfig config = Config("rw=randread qd=4 runtime=60s wait=irq");
   config.vsock = VsockConfig{.cid = 3, .path = directory_ / "vsock"};
-  config.events = control_.get();
-  MachineOptions options;
-  options.machine.vsock = config.vsock;
-  ASSERT_TRUE(control_->SetOptions(options).ok());
-  machine_ = Make(config);
-  server_ = *ApiServer::Start(*UnixListener::Bind(socket_), *control_, nullptr);
-  ASSERT_TRUE(machine_->Start().ok());
-  control_->Started(*machine_);
+  Begin(config);
   EXPECT_EQ(Call("GET", "/guest/agent?wait=200ms").status, 202);
   machine_->Stop();
   machine_->Wait();

@@ -15,7 +15,7 @@ import time
 
 import jsonschema
 
-from unix_connection import UnixConnection
+from unix_connection import UnixConnection, is_served
 
 RINGSIDE, GUEST, DOCUMENT = sys.argv[1:]
 LIMIT = 30  # seconds, for anything
@@ -154,12 +154,6 @@ class Contract:
         assert answer.status in among, (call.name, target, answer.status, content)
         assert json.loads(content)["error"], content
         self.checked += 1
-
-
-def is_served(path):
-    """A path is there before anybody listens."""
-    with socket.socket(socket.AF_UNIX) as one:
-        return one.connect_ex(path) == 0
 
 
 def wait_for(path, process):

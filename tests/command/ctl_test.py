@@ -12,6 +12,8 @@ import threading
 import time
 import unittest
 
+from unix_connection import is_served
+
 RINGSIDE, GUEST = sys.argv[1:3]
 LIMIT = 30  # seconds, for anything
 CONFIG = {"kernel": GUEST, "memory": "64M", "serial": "none",
@@ -38,12 +40,6 @@ def on_terminal(*words):
     os.close(ours)
     process.wait(LIMIT)
     return text.decode().replace("\r\n", "\n")
-
-
-def is_served(path):
-    """A path is there before anybody listens."""
-    with socket.socket(socket.AF_UNIX) as one:
-        return one.connect_ex(path) == 0
 
 
 class CtlTest(unittest.TestCase):

@@ -1,4 +1,4 @@
-"""HTTP over the Unix socket at a path."""
+"""HTTP over the Unix socket at a path, and whether it is served."""
 
 import http.client
 import socket
@@ -14,3 +14,9 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock = socket.socket(socket.AF_UNIX)
         self.sock.settimeout(self.timeout)
         self.sock.connect(self.path)
+
+
+def is_served(path):
+    """A path is there before anybody listens."""
+    with socket.socket(socket.AF_UNIX) as one:
+        return one.connect_ex(path) == 0

@@ -139,8 +139,10 @@ def report(boots):
     return suspicious
 
 
-def make(boots, guests, wanted, boot, options, end):
+def make(boots, guests, wanted, prepare_them, boot, options, end):
     """Adds what boot(options, turn) makes to `boots` and to the results, until there are as many of these guests."""
+    if sum(one["guest"] in guests for one in boots) < wanted:
+        prepare_them()
     turn = sum(one["guest"] in guests for one in boots)
     while sum(one["guest"] in guests for one in boots) < wanted and time.monotonic() < end:
         new = boot(options, turn)
@@ -167,12 +169,8 @@ def main():
         options.results.unlink(missing_ok=True)
     boots = [json.loads(line) for line in options.results.read_text().splitlines()] if options.results.exists() else []
     end = time.monotonic() + options.minutes * 60
-    if options.each:
-        prepare(options.kernel)
-        make(boots, ("bare", "disk"), 4 * options.each, boot_stock, options, end)
-    if options.debian:
-        prepare_debian()
-        make(boots, ("debian",), 2 * options.debian, boot_debian, options, end)
+    make(boots, ("bare", "disk"), 4 * options.each, lambda: prepare(options.kernel), boot_stock, options, end)
+    make(boots, ("debian",), 2 * options.debian, prepare_debian, boot_debian, options, end)
     print()
     suspicious = report(boots)
     return 1 if suspicious or len(boots) < 4 * options.each + 2 * options.debian else 0

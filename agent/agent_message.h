@@ -25,6 +25,7 @@ inline constexpr size_t kMostExec = 256 << 10;    // bytes of a command, its env
 inline constexpr size_t kStdinWindow = 64 << 10;  // bytes that a client may send ahead of a command
 inline constexpr size_t kMostName = 255;          // bytes of one component of a path
 inline constexpr size_t kMostPath = 4095;         // bytes
+inline constexpr size_t kMostTreeDepth = 128;     // directories in each other
 
 enum class AgentType : uint16_t {
   kHello = 1,  // both: the first of each side

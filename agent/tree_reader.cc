@@ -11,8 +11,6 @@
 namespace ringside {
 namespace {
 
-constexpr size_t kMostDepth = 128;  // each directory of the way has a descriptor
-
 // A FIFO that nobody writes, or a terminal, must not hold the reader.
 constexpr int kCareful = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
@@ -86,7 +84,7 @@ AgentFault TreeReader::BeginFile(UniqueFd fd, const std::string& name, std::stri
 
 AgentFault TreeReader::BeginDirectory(UniqueFd fd, const std::string& name, std::string& out) {
   if (!with_directories_) return {EISDIR, "'" + name + "' is a directory; copy it with -r"};
-  if (entered_.size() >= kMostDepth) return {ELOOP, "the tree is too deep"};
+  if (entered_.size() >= kMostTreeDepth) return {ELOOP, "the tree is too deep"};
   struct stat directory = {};
   DirectoryStream stream;
   if (fstat(fd.get(), &directory) == 0) {

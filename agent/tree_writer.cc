@@ -9,7 +9,6 @@
 namespace ringside {
 namespace {
 
-constexpr size_t kMostDepth = 128;      // each directory of the way has a descriptor
 constexpr uint64_t kEntryBytes = 4096;  // that a name is counted as, be the file empty
 constexpr int kInside = O_DIRECTORY | O_RDONLY | O_NOFOLLOW | O_CLOEXEC;
 
@@ -149,7 +148,7 @@ AgentFault TreeWriter::EndFile() {
 }
 
 AgentFault TreeWriter::EnterDirectory(const EntryMessage& entry) {
-  if (entered_.size() >= kMostDepth) return {ELOOP, "the tree is too deep"};
+  if (entered_.size() >= kMostTreeDepth) return {ELOOP, "the tree is too deep"};
   Directory directory = {
       .fd = {}, .mode = entry.mode, .is_new = true, .name = std::string(entry.name)};
   if (mkdirat(place(), directory.name.c_str(), 0700) != 0) {

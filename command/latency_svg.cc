@@ -15,7 +15,7 @@ namespace {
 // In pixels.
 constexpr int kWidth = 960;
 constexpr int kLeft = 230;  // of the bars
-constexpr int kBarWidth = 620;
+constexpr int kBarPixels = 620;
 constexpr int kTop = 70;
 constexpr int kBarHeight = 16;
 constexpr int kRowHeight = 22;
@@ -66,7 +66,7 @@ void AddLegend(std::string& svg) {
 void AddAxis(std::string& svg, double most_ns, double y, double height) {
   const double step_ns = TickStep(most_ns);
   for (int tick = 0; tick * step_ns <= most_ns; ++tick) {
-    const double x = kLeft + tick * step_ns / most_ns * kBarWidth;
+    const double x = kLeft + tick * step_ns / most_ns * kBarPixels;
     Rectangle(svg, x, y, 1, height, "#dddddd");
     Text(svg, x, y + height + 12, "middle", absl::StrFormat("%g", tick * step_ns / 1000));
   }
@@ -75,7 +75,7 @@ void AddAxis(std::string& svg, double most_ns, double y, double height) {
 void AddBar(std::string& svg, const LatencyProfile& profile, double most_ns, double y) {
   double x = kLeft;
   for (size_t stage = 0; stage < kLatencyStages; ++stage) {
-    const double width = profile.stages_ns[stage] / most_ns * kBarWidth;
+    const double width = profile.stages_ns[stage] / most_ns * kBarPixels;
     Rectangle(svg, x, y, width, kBarHeight, kStages[stage].color);
     x += width;
   }

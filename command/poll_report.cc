@@ -22,7 +22,7 @@ using Bucket = WaitExplanation::Bucket;
 constexpr std::array kBothWaitings = {Waiting::kIdle, Waiting::kInFlight};
 constexpr std::array kAllReasons = {WaitReason::kPolicy, WaitReason::kGuard, WaitReason::kPreempted,
                                     WaitReason::kCeiling, WaitReason::kLearning};
-constexpr size_t kBarWidth = 50;
+constexpr size_t kWeightWidth = 50;
 constexpr size_t kMostRows = 24;  // of a histogram on a screen
 
 double TotalWeight(const std::vector<Bucket>& histogram) {
@@ -108,7 +108,7 @@ void AppendHistogram(std::string& text, const WaitExplanation& waiting) {
   };
   for (const Bucket& row : rows) {
     append_marks(row.from_ns);
-    const auto width = static_cast<size_t>(std::ceil(row.weight / most * kBarWidth));
+    const auto width = static_cast<size_t>(std::ceil(row.weight / most * kWeightWidth));
     absl::StrAppendFormat(&text, "    %8s to %7s %5.1f%% |%s\n", TimeText(row.from_ns),
                           TimeText(row.to_ns), 100 * row.weight / total, std::string(width, '#'));
   }

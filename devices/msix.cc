@@ -16,9 +16,9 @@ constexpr uint64_t kEntrySize = 16;
 constexpr uint64_t kAddressLow = 0;
 constexpr uint64_t kAddressHigh = 4;
 constexpr uint64_t kData = 8;
-constexpr uint64_t kControl = 12;                // Vector Control
-constexpr uint32_t kAddressBits = ~uint32_t{3};  // section 6.8.2.7
-constexpr uint32_t kMasked = 1;                  // the other bits of the control word are reserved
+constexpr uint64_t kControl = 12;                       // Vector Control
+constexpr uint32_t kMessageAddressBits = ~uint32_t{3};  // section 6.8.2.7
+constexpr uint32_t kMasked = 1;  // the other bits of the control word are reserved
 
 constexpr uint64_t kWord = sizeof(uint32_t);
 
@@ -82,7 +82,7 @@ absl::Status Msix::Check(const State& state) const {
   }
   for (const EntryState& entry : state.entries) {
     RINGSIDE_RETURN_IF_ERROR(CheckBits("MSI-X vector control", entry.control, kMasked));
-    RINGSIDE_RETURN_IF_ERROR(CheckBits("MSI-X address", entry.address_low, kAddressBits));
+    RINGSIDE_RETURN_IF_ERROR(CheckBits("MSI-X address", entry.address_low, kMessageAddressBits));
     RINGSIDE_RETURN_IF_ERROR(CheckBits("MSI-X pending bit", entry.pending, 1));
     if (entry.pending != 0 && Delivers(state.control, entry.control)) {
       return BadInput(
@@ -151,7 +151,7 @@ bool Msix::WriteWord(uint64_t offset, uint32_t value) {
   Entry& entry = entries_[offset / kEntrySize];
   switch (offset % kEntrySize) {
     case kAddressLow:
-      return Exchange(entry.address_low, value & kAddressBits);
+      return Exchange(entry.address_low, value & kMessageAddressBits);
     case kAddressHigh:
       return Exchange(entry.address_high, value);
     case kData:

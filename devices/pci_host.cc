@@ -13,7 +13,7 @@ namespace {
 constexpr uint32_t kFunctionSize = 4096;
 constexpr uint32_t kFunctionsOfDevice = 8;
 constexpr uint32_t kAddressEnable = 0x80000000;
-constexpr uint32_t kAddressBits = 0x80fffffc;  // the others read 0
+constexpr uint32_t kConfigAddressBits = 0x80fffffc;  // the others read 0
 
 // Red Hat's generic PCIe host bridge: guests know it and expect nothing special of it.
 constexpr PciFunction::Identity kBridge = {.vendor = 0x1b36,
@@ -86,7 +86,7 @@ PciHost::State PciHost::Save() const {
 
 absl::Status PciHost::Check(const State& state) const {
   RINGSIDE_RETURN_IF_ERROR(
-      CheckBits("PCI configuration address", state.config_address, kAddressBits));
+      CheckBits("PCI configuration address", state.config_address, kConfigAddressBits));
   const State here = Save();
   for (uint32_t number = 0; number < kDevices; ++number) {
     if (state.functions[number] == here.functions[number]) continue;
@@ -169,7 +169,7 @@ void PciHost::Ports::Write(uint64_t offset, std::span<const std::byte> data) {
   if (offset == 0 && data.size() == sizeof(host_.config_address_)) {
     // Only a full 32-bit write reaches the latch (PCI 3.0 section 3.2.2.3.2).
     std::memcpy(&host_.config_address_, data.data(), data.size());
-    host_.config_address_ &= kAddressBits;
+    host_.config_address_ &= kConfigAddressBits;
   } else if (offset >= 4) {
     if (const auto address = Selected(host_.config_address_, offset - 4)) {
       host_.WriteConfig(*address, data);

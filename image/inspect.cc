@@ -42,7 +42,7 @@ void Add(Findings& findings, CheckFinding::Kind kind, std::string text) {
   findings.push_back({.kind = kind, .text = std::move(text)});
 }
 
-absl::Status CheckBases(const CheckOptions& options, Findings& findings, Progress& progress) {
+absl::Status CheckBases(const ImageCheck& options, Findings& findings, Progress& progress) {
   const Chain::Names names = {.bases = options.bases, .top = options.file};
   RINGSIDE_ASSIGN_OR_RETURN(const Chain chain, Chain::Open(names, Chain::Writes::kNothing));
   RINGSIDE_RETURN_IF_ERROR(chain.CheckTop());
@@ -76,7 +76,7 @@ void CheckFlags(const OverlayImage& overlay, Findings& findings) {
   }
 }
 
-absl::Status CheckOverlay(const CheckOptions& options, OverlayImage overlay, Findings& findings,
+absl::Status CheckOverlay(const ImageCheck& options, OverlayImage overlay, Findings& findings,
                           Progress& progress) {
   RINGSIDE_ASSIGN_OR_RETURN(const BlockCounts blocks, CountBlocks(overlay));
   CheckFlags(overlay, findings);
@@ -156,7 +156,7 @@ absl::StatusOr<ImageInfo> Inspect(const std::string& path) {
   return info;
 }
 
-absl::StatusOr<std::vector<CheckFinding>> CheckImage(const CheckOptions& options,
+absl::StatusOr<std::vector<CheckFinding>> CheckImage(const ImageCheck& options,
                                                      Progress& progress) {
   RINGSIDE_ASSIGN_OR_RETURN(ImageFile file,
                             ImageFile::Open(options.file, ImageFile::Access::kRead, "image"));

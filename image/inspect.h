@@ -43,13 +43,12 @@ struct CheckFinding {
   Kind kind;
   std::string text;
 };
-struct CheckOptions {
+struct ImageCheck {
   std::string file;
   std::vector<std::string> bases;  // bottom first; none: they are not looked at
   bool digest = false;             // the base's content is compared, too
 };
 // Everything that can be told of an overlay or a backup. Damage is a finding, and no error.
-absl::StatusOr<std::vector<CheckFinding>> CheckImage(const CheckOptions& options,
-                                                     Progress& progress);
+absl::StatusOr<std::vector<CheckFinding>> CheckImage(const ImageCheck& options, Progress& progress);
 
 }  // namespace ringside

@@ -18,7 +18,7 @@
 namespace ringside {
 namespace {
 
-constexpr char kDevice[] = "/dev/net/tun";
+constexpr char kTun[] = "/dev/net/tun";
 constexpr int kQueueFlags = IFF_TAP | IFF_NO_PI | IFF_VNET_HDR;
 static_assert(kNetChecksum == TUN_F_CSUM && kNetTso4 == TUN_F_TSO4 && kNetTso6 == TUN_F_TSO6 &&
               kNetEcn == TUN_F_TSO_ECN);
@@ -33,14 +33,14 @@ ifreq Request(const std::string& name) {
   return request;
 }
 
-absl::StatusOr<UniqueFd> OpenDevice() {
-  UniqueFd fd(open(kDevice, O_RDWR | O_NONBLOCK | O_CLOEXEC));
+absl::StatusOr<UniqueFd> OpenTun() {
+  UniqueFd fd(open(kTun, O_RDWR | O_NONBLOCK | O_CLOEXEC));
   if (fd.valid()) return fd;
   if (errno == EACCES || errno == EPERM) {
-    return ErrnoError(errno, absl::StrFormat("cannot open %s", kDevice),
+    return ErrnoError(errno, absl::StrFormat("cannot open %s", kTun),
                       "let this user read and write it, or use --net user");
   }
-  return Precondition(ErrnoError(errno, absl::StrFormat("cannot open %s", kDevice),
+  return Precondition(ErrnoError(errno, absl::StrFormat("cannot open %s", kTun),
                                  "load the kernel's module 'tun', or use --net user"));
 }
 
@@ -73,7 +73,7 @@ absl::Status NotOpened(const std::string& name, uint16_t pairs, int error) {
 // A queue of the interface, which is made by the first where it is not there. The request has the
 // name then, which may have been a pattern.
 absl::StatusOr<UniqueFd> OpenQueue(ifreq& request, uint16_t pairs) {
-  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, OpenDevice());
+  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, OpenTun());
   request.ifr_flags = static_cast<short>(kQueueFlags | (pairs > 1 ? IFF_MULTI_QUEUE : 0));
   if (ioctl(fd.get(), TUNSETIFF, &request) == 0) return fd;
   if (errno == EINVAL && pairs == 1) {
@@ -162,7 +162,7 @@ absl::Status PrepareQueue(int number, int fd) {
 }  // namespace
 
 absl::Status Tap::CheckHost() {
-  return OpenDevice().status();
+  return OpenTun().status();
 }
 
 absl::StatusOr<std::unique_ptr<Tap>> Tap::ByName(const std::string& name, uint16_t pairs,

@@ -17,17 +17,17 @@
 namespace ringside {
 namespace {
 
-constexpr char kDevice[] = "/dev/vhost-net";
+constexpr char kVhostNet[] = "/dev/vhost-net";
 constexpr char kInstead[] = "leave vhost=on out";
 // VIRTIO_NET_F_MRG_RXBUF, VIRTIO_F_INDIRECT_DESC, VIRTIO_F_EVENT_IDX and VIRTIO_F_VERSION_1: what
 // the form of the rings and of their headers depends on. All else is between driver and tap.
 constexpr uint64_t kRingFeatures =
     uint64_t{1} << 15 | uint64_t{1} << 28 | uint64_t{1} << 29 | uint64_t{1} << 32;
 
-absl::StatusOr<UniqueFd> OpenDevice() {
-  UniqueFd fd(open(kDevice, O_RDWR | O_CLOEXEC));
+absl::StatusOr<UniqueFd> OpenVhostNet() {
+  UniqueFd fd(open(kVhostNet, O_RDWR | O_CLOEXEC));
   if (fd.valid()) return fd;
-  const std::string what = absl::StrFormat("cannot open %s", kDevice);
+  const std::string what = absl::StrFormat("cannot open %s", kVhostNet);
   if (errno == EACCES || errno == EPERM) {
     return ErrnoError(errno, what,
                       absl::StrFormat("let this user read and write it, or %s", kInstead));
@@ -68,11 +68,11 @@ uint64_t AddressOf(const std::byte* host) {
 }  // namespace
 
 absl::Status VhostNet::CheckHost() {
-  return OpenDevice().status();
+  return OpenVhostNet().status();
 }
 
 absl::StatusOr<std::unique_ptr<VhostNet>> VhostNet::Open(int tap_fd) {
-  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, OpenDevice());
+  RINGSIDE_ASSIGN_OR_RETURN(UniqueFd fd, OpenVhostNet());
   if (ioctl(fd.get(), VHOST_SET_OWNER) != 0) return NotDone("an owner");
   uint64_t features = 0;
   if (ioctl(fd.get(), VHOST_GET_FEATURES, &features) != 0 ||

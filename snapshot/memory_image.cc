@@ -19,12 +19,12 @@ namespace ringside {
 namespace {
 
 constexpr uint64_t kPiece = 1 << 20;
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kImageFormat = 1;
 constexpr std::array<char, 8> kMagic = {'R', 'S', 'M', 'E', 'M', 'O', 'R', 'Y'};
 
 struct Trailer {
   std::array<char, 8> magic = kMagic;
-  uint32_t format = kFormat;
+  uint32_t format = kImageFormat;
   uint32_t regions = 0;
   uint64_t size = 0;
   SnapshotIdentity identity = {};
@@ -140,8 +140,8 @@ absl::StatusOr<MemoryImage> NewMemoryImage(std::span<const MemoryRegion> regions
 }
 
 absl::Status WriteMemoryImage(std::span<const MemoryRegion> pieces, bool is_shared,
-                              const UniqueFd& file, const std::string& path,
-                              const MemoryStep& step, MemoryImage& image) {
+                              const UniqueFd& file, const std::string& path, const MemoryStep& step,
+                              MemoryImage& image) {
   image.crc = 0;
   const PageMap pages;
   uint64_t base = 0;

@@ -10,7 +10,7 @@
 namespace ringside {
 namespace {
 
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kStateFormat = 1;
 
 struct FileHeader {
   std::array<char, 8> magic;
@@ -70,7 +70,7 @@ void StateFileWriter::Add(uint32_t tag, uint32_t version, std::span<const uint8_
 }
 
 std::vector<uint8_t> StateFileWriter::Finish() && {
-  FileHeader file = {.magic = kStateMagic, .format = kFormat, .sections = count_, .crc = 0};
+  FileHeader file = {.magic = kStateMagic, .format = kStateFormat, .sections = count_, .crc = 0};
   file.crc = CrcOf(file);
   uint32_t crc = file.crc;
   for (size_t at = 0; at < sections_.size();) {
@@ -96,11 +96,11 @@ absl::StatusOr<std::vector<StateSection>> ReadStateFile(std::span<const uint8_t>
   }
   std::memcpy(&file, bytes.data(), sizeof file);
   if (file.crc != CrcOf(file)) return Damaged(0, "the header's checksum is wrong");
-  if (file.format != kFormat) {
+  if (file.format != kStateFormat) {
     return BadInput(
         "the state has format %d, and this Ringside reads format %d: use the one that "
         "saved it, or a newer one",
-        file.format, kFormat);
+        file.format, kStateFormat);
   }
   std::vector<StateSection> sections;
   uint32_t crc = file.crc;

@@ -105,7 +105,7 @@ TEST_F(CreateTest, ManyBasesAreRefused) {
 
 TEST_F(CreateTest, CheckFindsWhatWasSpoiled) {
   Scatter(1);
-  const auto bad = [&](const CheckOptions& options) {
+  const auto bad = [&](const ImageCheck& options) {
     const auto findings = CheckImage(options, progress_);
     EXPECT_TRUE(findings.ok()) << findings.status();
     std::string text;
@@ -114,7 +114,7 @@ TEST_F(CreateTest, CheckFindsWhatWasSpoiled) {
     }
     return text;
   };
-  const CheckOptions options = {.file = top_, .bases = {base_}};
+  const ImageCheck options = {.file = top_, .bases = {base_}};
   EXPECT_EQ(bad(options), "");
   const UniqueFd file(open(top_.c_str(), O_RDWR | O_CLOEXEC));
   const auto flip = [&](uint64_t offset) {

@@ -4,7 +4,7 @@ packages_build="g++ cmake ninja-build acpica-tools libabsl-dev libcli11-dev libs
 packages_benchmark="libgtest-dev libgmock-dev libbenchmark-dev"
 packages_lab="qemu-system-x86 busybox-static python3 e2fsprogs lz4 zstd fio xfsprogs lvm2 passt iperf3 dropbear-bin socat"
 packages_compare="python3 python3-matplotlib fio qemu-system-x86 iproute2"
-packages_test="$packages_benchmark $packages_compare clang-19 clang-tidy-19 libclang-rt-19-dev lld-19 llvm-19 git curl memtest86+ pkgconf python3-jsonschema"
+packages_test="$packages_benchmark $packages_compare ccache clang-19 clang-tidy-19 libclang-rt-19-dev lld-19 llvm-19 git curl memtest86+ pkgconf python3-jsonschema"
 
 # install_packages NAME...: installs those that are missing; says what it does, and what to do where
 # it cannot.

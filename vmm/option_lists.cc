@@ -109,7 +109,8 @@ Json SplitWords(const std::string& text) {
       continue;
     }
     if (text[i] == '\\' && i + 1 < text.size()) ++i;
-    word = word.value_or("") + text[i];
+    if (!word) word.emplace();
+    word->push_back(text[i]);
   }
   if (word) words.push_back(*word);
   return words;

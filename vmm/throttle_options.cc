@@ -1,5 +1,8 @@
 #include "vmm/throttle_options.h"
 
+#include <set>
+#include <string_view>
+
 #include "block/throttle.h"
 #include "vmm/disks.h"
 #include "vmm/networks.h"
@@ -29,12 +32,11 @@ absl::Status CheckLimits(const std::string& prefix, const ThrottleLimits& limits
 }
 
 absl::Status CheckThrottles(const MachineConfig& config) {
-  std::vector<std::string> groups;
+  std::set<std::string_view> groups;
   for (const ThrottleGroupConfig& group : config.throttle_groups) {
-    if (std::ranges::find(groups, group.id) != groups.end()) {
+    if (!groups.insert(group.id).second) {
       return BadInput("two throttle groups have the id '%s': give each its own", group.id);
     }
-    groups.push_back(group.id);
     RINGSIDE_RETURN_IF_ERROR(
         Throttle::Check(absl::StrFormat("throttle group '%s'", group.id), group.limits));
   }
@@ -47,10 +49,7 @@ absl::Status CheckThrottles(const MachineConfig& config) {
     const DiskConfig& disk = config.disks[i];
     const std::string id = DiskId(disk, i);
     RINGSIDE_RETURN_IF_ERROR(Throttle::Check(absl::StrFormat("disk '%s'", id), disk.throttle));
-    if (disk.throttle_group.empty() ||
-        std::ranges::find(groups, disk.throttle_group) != groups.end()) {
-      continue;
-    }
+    if (disk.throttle_group.empty() || groups.contains(disk.throttle_group)) continue;
     return BadInput("disk '%s': there is no throttle group '%s': give --throttle-group id=%s,...",
                     id, disk.throttle_group, disk.throttle_group);
   }

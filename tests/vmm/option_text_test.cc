@@ -3,9 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/time/clock.h"
 #include "base/status.h"
 #include "tests/support/status_matchers.h"
 #include "vmm/options.h"
+#include "vmm/throttle_options.h"
 
 namespace ringside {
 namespace {
@@ -345,6 +347,23 @@ TEST(SerialTextTest, IsAWordOrAFile) {
   EXPECT_EQ(Parsed("serial", {"stdio"}).serial.target, SerialOptions::Target::kStdio);
   EXPECT_EQ(Parsed("serial", {"file=a,,b"}).serial.file, "a,b");
   EXPECT_EQ(TextError("serial", "tcp"), "--serial 'tcp' is unknown: give stdio, none or file=PATH");
+}
+
+// Others' clients wait meanwhile: what comes in a call of 1 MiB is not looked at by each byte, or
+// each name, for each other.
+TEST(OptionListTest, LongOnesTakeNoTimeForEachOther) {
+  const absl::Time begin = absl::Now();
+  const OptionSpec spec = {.name = "command", .type = Plain(OptionKind::kWords)};
+  const std::string word(2 << 20, 'a');
+  const absl::StatusOr<Json> words = ReadValue(spec, "a call", OptionPlace(), word);
+  ASSERT_TRUE(words.ok()) << words.status();
+  EXPECT_EQ(*words, Json({word}));
+  MachineConfig config = {.kernel = "k"};
+  for (int i = 0; i < 200'000; ++i) {
+    config.throttle_groups.push_back({.id = "group" + std::to_string(i)});
+  }
+  EXPECT_TRUE(CheckThrottles(config).ok());
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20));
 }
 
 TEST(OptionListTest, IsReplacedAsAWhole) {

@@ -29,6 +29,11 @@ bool HttpReader::TakesBody() const {
   return stage_ == Stage::kLength || stage_ == Stage::kUntilClose || stage_ == Stage::kChunk;
 }
 
+// A line between the pieces of a body, of which there may be any number.
+bool HttpReader::IsChunkLine() const {
+  return stage_ == Stage::kChunkSize || stage_ == Stage::kChunkEnd;
+}
+
 size_t HttpReader::FeedLine(std::string_view text) {
   constexpr std::string_view kEnd = "\r\n";
   const size_t end = text.find('\n');
@@ -39,7 +44,7 @@ size_t HttpReader::FeedLine(std::string_view text) {
   }
   line_.append(text.substr(0, count));
   if (end == std::string_view::npos) return count;
-  header_size_ += line_.size();
+  if (!IsChunkLine()) header_size_ += line_.size();
   if (!line_.ends_with(kEnd)) {
     Fail({400, "a line ends in LF alone; end it in CRLF"});
     return count;
@@ -53,8 +58,7 @@ size_t HttpReader::FeedLine(std::string_view text) {
 }
 
 HttpFault HttpReader::TakeLine(std::string_view line) {
-  const bool is_chunk_line = stage_ == Stage::kChunkSize || stage_ == Stage::kChunkEnd;
-  if (!is_chunk_line && header_size_ > limits_.header) {
+  if (header_size_ > limits_.header) {
     return {431, absl::StrFormat("a header of more than %d bytes; send less", limits_.header)};
   }
   switch (stage_) {

@@ -67,6 +67,7 @@ class HttpReader {
   };
 
   bool TakesBody() const;
+  bool IsChunkLine() const;
   size_t FeedLine(std::string_view text);
   size_t FeedBody(std::string_view text);
   HttpFault TakeLine(std::string_view line);

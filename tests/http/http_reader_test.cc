@@ -196,6 +196,16 @@ TEST(HttpReaderTest, RefusesDoubtfulBodies) {
   });
 }
 
+TEST(HttpReaderTest, APieceOfABodyIsNoPartOfTheHeader) {
+  HttpRequestReader reader({.line = 64, .header = 256, .fields = 4, .body = 4000});
+  std::string body;
+  for (int i = 0; i < 4000; ++i) body += "1\r\na\r\n";
+  reader.Feed(Chunked(body + "0\r\n\r\n"));
+  EXPECT_EQ(reader.fault().reason, "");
+  ASSERT_TRUE(reader.is_complete());
+  EXPECT_EQ(reader.Take().body, std::string(4000, 'a'));
+}
+
 TEST(HttpReaderTest, AnEndInTheMiddleIsAFault) {
   HttpRequestReader reader(kLimits);
   reader.Feed(WithHead("Content-Length: 3\r\n", "ab"));

@@ -60,6 +60,7 @@ std::vector<ApiCall> MachineCalls() {
        .method = "PUT",
        .path = "/ringside/v1/machine/config",
        .doc = "Replaces the whole configuration of a machine that has not started",
+       .kind = ApiKind::kOperation,  // it looks what a disk's path is, whose server may be silent
        .body = "Config",
        .serve = PutConfig},
       {.name = "start",

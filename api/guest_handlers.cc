@@ -2,11 +2,16 @@
 #include "absl/strings/escaping.h"
 #include "absl/time/clock.h"
 #include "api/api_handlers.h"
+#include "api/operations.h"
 #include "base/status.h"
 #include "ringside/guest_agent.h"
 
 namespace ringside {
 namespace {
+
+// Of the output and of the errors of a command: both are a third of what is kept of results, as
+// they are in base64 when they are longest.
+constexpr size_t kMostText = Operations::kMostKept / 6;
 
 absl::StatusOr<GuestAgent> AgentOf(MachineControl& control) {
   RINGSIDE_RETURN_IF_ERROR(control.machine().status());
@@ -46,16 +51,29 @@ const char* HowName(GuestCommandEnd::How how) {
   return "?";
 }
 
-// JSON has no other bytes than UTF-8; what is none is replaced when it is printed.
-Json CommandEndJson(const GuestCommandEnd& end, bool base64) {
-  const auto bytes = [base64](const std::string& text) {
-    return base64 ? absl::Base64Escape(text) : text;
+// As much of what a command said as takes kMostText in JSON, where a control byte takes six. JSON
+// has no other bytes than UTF-8; what is none is replaced when it is printed.
+std::string CutForJson(std::string text, bool& was_cut) {
+  while (text.size() > kMostText / 6) {
+    const size_t size = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace).size();
+    if (size <= kMostText) break;
+    text.resize(text.size() * kMostText / size);
+    was_cut = true;
+  }
+  return text;
+}
+
+Json CommandEndJson(GuestCommandEnd end, bool base64) {
+  const auto bytes = [&](std::string text) {
+    return base64 ? absl::Base64Escape(text) : CutForJson(std::move(text), end.was_cut);
   };
+  Json output = bytes(std::move(end.output));
+  Json errors = bytes(std::move(end.errors));
   return {{"how", HowName(end.how)},
           {"code", static_cast<uint64_t>(end.code)},
           {"signal", static_cast<uint64_t>(end.signal)},
-          {"output", bytes(end.output)},
-          {"errors", bytes(end.errors)},
+          {"output", std::move(output)},
+          {"errors", std::move(errors)},
           {"was_cut", end.was_cut}};
 }
 
@@ -74,7 +92,7 @@ absl::StatusOr<Json> PingAgent(MachineControl& control, const ApiArguments& /*gi
 absl::StatusOr<Json> ExecInGuest(MachineControl& control, const ApiArguments& given) {
   RINGSIDE_ASSIGN_OR_RETURN(const GuestAgent agent, AgentOf(control));
   RINGSIDE_ASSIGN_OR_RETURN(std::string input, InputOf(given));
-  RINGSIDE_ASSIGN_OR_RETURN(const GuestCommandEnd end,
+  RINGSIDE_ASSIGN_OR_RETURN(GuestCommandEnd end,
                             agent.Exec({.arguments = WordsOf(given, "command"),
                                         .environment = WordsOf(given, "environment"),
                                         .directory = given.Text("directory"),
@@ -83,7 +101,7 @@ absl::StatusOr<Json> ExecInGuest(MachineControl& control, const ApiArguments& gi
                                         .input = std::move(input),
                                         .limit = given.Time("limit"),
                                         .most_output = given.Whole("most-output")}));
-  return CommandEndJson(end, given.Switch("base64"));
+  return CommandEndJson(std::move(end), given.Switch("base64"));
 }
 
 absl::StatusOr<Json> CopyIn(MachineControl& control, const ApiArguments& given) {

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/thread.h"
 
@@ -78,7 +79,7 @@ void Operations::Await(uint64_t id, absl::Duration wait, HttpAnswer answer) {
   }
   if (operation->state == State::kEnded) {
     operation->is_told = true;
-    return std::move(answer).Send(respond_(DescribeWithResult(*operation)));
+    return std::move(answer).Send(WithResult(*operation));
   }
   AddWaiter(*operation, false, wait, std::move(answer));
 }
@@ -107,13 +108,14 @@ Json Operations::Describe(const Operation& operation) {
   return json;
 }
 
-Json Operations::DescribeWithResult(const Operation& operation) {
-  Json json = Describe(operation);
-  if (operation.state == State::kEnded && operation.status.ok() &&
-      !operation.response.body.empty()) {
-    json["result"] = Json::parse(operation.response.body, nullptr, /*allow_exceptions=*/false);
-  }
-  return json;
+// Of one that has ended. Its result goes in as the text that it is: under the lock nobody has time
+// to read 16 MiB of JSON and to print them anew.
+HttpResponse Operations::WithResult(const Operation& operation) const {
+  HttpResponse response = respond_(Describe(operation));
+  if (!operation.status.ok() || operation.response.body.empty()) return response;
+  response.body.resize(response.body.rfind('}'));
+  absl::StrAppend(&response.body, ",\"result\":", operation.response.body, "}");
+  return response;
 }
 
 HttpResponse Operations::Accepted(const Operation& operation) const {
@@ -178,8 +180,7 @@ void Operations::End(Operation& operation, const absl::Status& status, HttpRespo
   operation.ended_as = ++ended_;
   operation.is_told = !operation.waiters.empty();
   for (Waiter& waiter : operation.waiters) {
-    std::move(waiter.answer)
-        .Send(waiter.wants_result ? operation.response : respond_(DescribeWithResult(operation)));
+    std::move(waiter.answer).Send(waiter.wants_result ? operation.response : WithResult(operation));
   }
   operation.waiters.clear();
 }

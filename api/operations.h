@@ -94,7 +94,7 @@ class Operations {
   };
 
   static Json Describe(const Operation& operation);
-  static Json DescribeWithResult(const Operation& operation);
+  HttpResponse WithResult(const Operation& operation) const;
   HttpResponse Accepted(const Operation& operation) const;
   void AddWaiter(Operation& operation, bool wants_result, absl::Duration wait, HttpAnswer answer)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

@@ -86,6 +86,11 @@ class GuestCalls(MachineCase):
         # More than it may say, and than a window of input has.
         end = self.result("head", "-c", "3000000", "/dev/zero", **{"most-output": 1000})
         self.assertEqual((len(end["output"]), end["was_cut"], end["code"]), (1000, True, 0))
+        # Two streams of what is six bytes each in JSON: no more of it than of what is one.
+        end = self.result("sh", "-c", "head -c 3000000 /dev/zero | tee /dev/stderr", **{"most-output": "2M"})
+        for text in (end["output"], end["errors"]):
+            self.assertTrue(2.7e6 < len(json.dumps(text)) < 2.8e6, len(text))
+        self.assertEqual((end["was_cut"], end["code"]), (True, 0))
         data = os.urandom(MIB // 2)
         end = self.result("cat", input=base64.b64encode(data).decode(), base64=True)
         self.assertEqual(base64.b64decode(end["output"]), data)

@@ -196,6 +196,13 @@ TEST_F(OperationsTest, LongResultsAreForgottenSooner) {
   EXPECT_EQ(answers_->Wait(Await(7)).status, 200);
 }
 
+TEST_F(OperationsTest, AResultIsAsItWasPrinted) {
+  const Json result = {{"text", "}\n\x01"}, {"list", {1, 2}}};
+  answers_->Wait(Begin([&] { return result; }));
+  const std::string body = answers_->Wait(Await(1)).body;
+  EXPECT_EQ(Json::parse(body)["result"], result) << body;
+}
+
 TEST_F(OperationsTest, ItsEndDropsWhatWaitsAndWaitsForWhatRuns) {
   for (size_t i = 0; i < Operations::kThreads; ++i) Begin(Held());
   ASSERT_TRUE(SpinUntil([&] { return running_ == Operations::kThreads; }));

@@ -333,8 +333,10 @@ void VirtioPci::BeforeConfigRead(uint32_t offset, size_t size) {
 // sets the bit has its device all the same.
 void VirtioPci::ApplyBusMaster() {
   if (!std::exchange(mastered_bus_, MastersBus()) || mastered_bus_) return;
+  if (transport_->ResetEnds(absl::ZeroDuration())) is_patient_ = true;
   WriteStatus(0);
-  transport_->ResetEnds(kBusMasterPatience);
+  // Once for each reset: all configuration space waits along, and so may the machine's end.
+  is_patient_ = transport_->ResetEnds(is_patient_ ? kBusMasterPatience : absl::ZeroDuration());
 }
 
 void VirtioPci::AfterConfigWrite(uint32_t offset, size_t size) {

@@ -109,6 +109,7 @@ class VirtioPci final : public PciFunction, private IoHandler {
   std::vector<uint16_t> doorbells_;
   bool said_no_doorbell_ = false;
   bool mastered_bus_ = false;  // after the last write to the command register
+  bool is_patient_ = true;     // the reset under way has not been waited for in vain
 };
 
 }  // namespace ringside

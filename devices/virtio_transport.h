@@ -2,7 +2,8 @@
 // same for every transport: virtio-pci maps registers onto it, and others could.
 //
 // Reset is asynchronous: a write of 0 starts it, and the status reads what it was until the device
-// has let go of its queues; no vCPU waits for an I/O thread (section 2.4). What the driver writes
+// has let go of its queues; no vCPU waits for an I/O thread (section 2.4), but where the guest takes
+// its bus mastering away (devices/virtio_pci.cc). What the driver writes
 // meanwhile is ignored.
 //
 // Threads: all of it from any thread, also at once. One mutex guards the registers; NeedsReset and

@@ -244,6 +244,20 @@ TEST_F(VirtioPciTest, WhoTakesBusMasteringAwayGoesOnWhenTheResetIsOver) {
   device_.on_reset = [&](Task& done) { held = &done; };
   SetConfig<uint16_t>(0x04, 0);
   ASSERT_NE(held, nullptr);
+  // Nor for the same reset twice.
+  const int64_t again_ns = MonotonicNs();
+  for (int i = 0; i < 60; ++i) {
+    SetConfig<uint16_t>(0x04, kBusMaster);
+    SetConfig<uint16_t>(0x04, 0);
+  }
+  EXPECT_LT(MonotonicNs() - again_ns, 30'000'000'000);
+  held->Run();
+  // But for the next.
+  Run();
+  SetConfig<uint16_t>(0x04, kBusMaster);
+  const int64_t next_ns = MonotonicNs();
+  SetConfig<uint16_t>(0x04, 0);
+  EXPECT_GE(MonotonicNs() - next_ns, 900'000'000);
   held->Run();
 }
 

@@ -198,7 +198,9 @@ uint32_t VsockHub::Read(VsockClient& client, std::span<const Segment> buffer) {
   const ssize_t size =
       Uninterrupted([&] { return recvmsg(client.fd.get(), &message, MSG_DONTWAIT); });
   if (size > 0) {
-    HasRead(client, static_cast<uint64_t>(size) < room);
+    // The kernel drops descriptors that are sent along, and ends a read behind those bytes.
+    const bool is_cut = (message.msg_flags & MSG_CTRUNC) != 0;
+    HasRead(client, static_cast<uint64_t>(size) < room && !is_cut);
     return static_cast<uint32_t>(size);
   }
   if (size < 0 && errno == EAGAIN) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <string_view>
 #include <sys/socket.h>
@@ -52,6 +53,21 @@ class HostSocket {
       text.remove_prefix(static_cast<size_t>(size));
     }
     return true;
+  }
+  // Text with a descriptor along.
+  bool SendWithDescriptor(std::string_view text, int descriptor) const {
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof descriptor)] = {};
+    std::string bytes(text);
+    iovec part{.iov_base = bytes.data(), .iov_len = bytes.size()};
+    msghdr message{.msg_iov = &part,
+                   .msg_iovlen = 1,
+                   .msg_control = control,
+                   .msg_controllen = sizeof control};
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    *header = {
+        .cmsg_len = CMSG_LEN(sizeof descriptor), .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+    return sendmsg(fd(), &message, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size());
   }
   // Less if it ends before.
   std::string Read(size_t wanted) const {

@@ -21,8 +21,8 @@ constexpr uint32_t kLapicTimer = 0x320;  // offset of the LVT entry in the regis
 constexpr uint32_t kTimerMode = 3 << 17, kTscDeadlineMode = 2 << 17;
 constexpr CpuidWord kXsaveWord = {0x1, 0, CpuidRegister::kEcx};
 constexpr uint32_t kXsaveBit = uint32_t{1} << 26;
-// KVM_MAX_MSR_ENTRIES of the kernel: as many as one ioctl takes.
-constexpr size_t kMostMsrs = 256;
+// As many as one ioctl takes: fewer than the kernel's MAX_IO_MSRS.
+constexpr size_t kMostMsrs = 255;
 
 template <typename Value>
 absl::Status Get(const KvmVcpu& vcpu, unsigned long request, const char* name, Value* value) {

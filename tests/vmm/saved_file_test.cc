@@ -147,10 +147,11 @@ TEST_F(SavedFileTest, AnotherMachineIsRefused) {
 // What another host's KVM told of, though the guest cannot see it, is no reason to refuse.
 TEST_F(SavedFileTest, AnMsrThatThisHostLacksIsMissedOnlyIfTheGuestHasIt) {
   constexpr uint32_t kOfProcessorTrace = 0x587, kNobodys = 0x12345;
-  const auto restore_with = [&](uint32_t msr) {
+  const auto restore_with = [&](uint32_t msr, size_t times = 1) {
     absl::StatusOr<Snapshot> snapshot = OpenSnapshot(Place(1));
     if (!snapshot.ok()) return snapshot.status();
-    snapshot->state.vcpus[0].msrs.push_back({.index = msr, .reserved = 0, .data = 1});
+    std::vector<kvm_msr_entry>& msrs = snapshot->state.vcpus[0].msrs;
+    msrs.insert(msrs.end(), times, {.index = msr, .reserved = 0, .data = 1});
     const std::vector<uint8_t> bytes = EncodeMachine(snapshot->state);
     Write(Place(1) + "/state", std::string(bytes.begin(), bytes.end()));
     const absl::Status status = Restore();
@@ -159,6 +160,9 @@ TEST_F(SavedFileTest, AnMsrThatThisHostLacksIsMissedOnlyIfTheGuestHasIt) {
   };
   EXPECT_EQ(restore_with(kOfProcessorTrace), absl::OkStatus());
   EXPECT_THAT(restore_with(kNobodys).message(), HasSubstr("does not take MSR 0x12345"));
+  // Also where there are more than KVM takes in one call.
+  constexpr uint32_t kLstar = 0xc0000082;
+  EXPECT_EQ(restore_with(kLstar, 600), absl::OkStatus());
 }
 
 TEST_F(SavedFileTest, ItIsSavedWhileItIsPausedAndWhereThereIsNoneYet) {

@@ -33,11 +33,6 @@ absl::Status ConnectError(int error, const std::string& path) {
   return ErrnoError(error, what);
 }
 
-absl::Status NoAnswerWithin(absl::Duration limit, const std::string& name) {
-  return absl::UnavailableError(absl::StrFormat("the guest behind '%s' has not answered within %s",
-                                                name, absl::FormatDuration(limit)));
-}
-
 // Up to the line's end, and no byte more. False at the connection's end.
 bool ReadSomeOfLine(int fd, std::string& line) {
   std::array<char, kMostAnswer> seen;
@@ -51,34 +46,41 @@ bool ReadSomeOfLine(int fd, std::string& line) {
   return got > 0;
 }
 
-}  // namespace
+absl::Status NoAnswerWithin(absl::Duration limit, const std::string& name) {
+  return absl::UnavailableError(absl::StrFormat("the guest behind '%s' has not answered within %s",
+                                                name, absl::FormatDuration(limit)));
+}
 
-absl::Status AskForGuestPort(int fd, const std::string& name, uint32_t port, absl::Duration limit) {
+// On a socket that is connected to the vsock's at `path`; `deadline` ends the limit.
+absl::Status AskForGuestPort(int fd, const std::string& path, uint32_t port, absl::Duration limit,
+                             Deadline deadline) {
   const std::string request = absl::StrFormat("CONNECT %d\n", port);
   // A new socket has room for it.
   const bool asked = send(fd, request.data(), request.size(), MSG_NOSIGNAL) ==
                      static_cast<ssize_t>(request.size());
-  const Deadline deadline = DeadlineIn(limit);  // of the whole line, however it comes
   std::string line;
   while (asked && !line.ends_with('\n') && line.size() < kMostAnswer) {
     const int ready = PollUntil(fd, POLLIN, deadline);
     if (ready < 0) return ErrnoError(errno, "cannot wait for the guest");
-    if (ready == 0) return NoAnswerWithin(limit, name);
+    if (ready == 0) return NoAnswerWithin(limit, path);
     if (!ReadSomeOfLine(fd, line)) break;
   }
   if (line.empty()) {
     return absl::UnavailableError(
-        absl::StrFormat("nobody listens on port %d of the guest behind '%s'", port, name));
+        absl::StrFormat("nobody listens on port %d of the guest behind '%s'", port, path));
   }
   if (line.starts_with("OK ") && line.ends_with('\n')) return absl::OkStatus();
-  return BadInput("'%s' does not answer as a vsock socket does; give that of a machine", name);
+  return BadInput("'%s' does not answer as a vsock socket does; give that of a machine", path);
 }
+
+}  // namespace
 
 absl::StatusOr<UniqueFd> ConnectVsock(const std::string& path, uint32_t port,
                                       absl::Duration limit) {
+  const Deadline deadline = DeadlineIn(limit);
   RINGSIDE_ASSIGN_OR_RETURN(
       UniqueFd fd, ConnectUnix(path, limit, [&](int error) { return ConnectError(error, path); }));
-  RINGSIDE_RETURN_IF_ERROR(AskForGuestPort(fd.get(), path, port, limit));
+  RINGSIDE_RETURN_IF_ERROR(AskForGuestPort(fd.get(), path, port, limit, deadline));
   return fd;
 }
 

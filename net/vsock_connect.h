@@ -12,10 +12,8 @@
 
 namespace ringside {
 
-// A connection to this port of the guest. Its writes wait no longer than the limit, either.
+// A connection to this port of the guest, with no byte read that is the guest's. Its writes wait no
+// longer than the limit, either.
 absl::StatusOr<UniqueFd> ConnectVsock(const std::string& path, uint32_t port, absl::Duration limit);
-// The same on a stream socket that is connected to the vsock's, which errors call `name`. Reads no
-// byte that is the guest's.
-absl::Status AskForGuestPort(int fd, const std::string& name, uint32_t port, absl::Duration limit);
 
 }  // namespace ringside

@@ -22,6 +22,7 @@ outcome() {
 
 # tell_of_hung: who of the VMM's threads does what, and whether the guest's processors still leave it.
 tell_of_hung() {
+    mount -t debugfs none /sys/kernel/debug 2>/dev/null
     for look in 1 2; do
         for task in /proc/$pid/task/*; do
             echo "$(cat "$task/comm"): $(sed 's/.*) \(.\).*/\1/' "$task/stat") in $(cat "$task/wchan")," \

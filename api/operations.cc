@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/status.h"
 #include "base/thread.h"
@@ -113,8 +114,8 @@ Json Operations::Describe(const Operation& operation) {
 HttpResponse Operations::WithResult(const Operation& operation) const {
   HttpResponse response = respond_(Describe(operation));
   if (!operation.status.ok() || operation.response.body.empty()) return response;
-  response.body.resize(response.body.rfind('}'));
-  absl::StrAppend(&response.body, ",\"result\":", operation.response.body, "}");
+  const auto result = absl::StripTrailingAsciiWhitespace(operation.response.body);
+  response.body.insert(response.body.rfind('}'), absl::StrCat(",\"result\":", result));
   return response;
 }
 

@@ -13,8 +13,6 @@ constexpr uint32_t kReserved = 2;
 
 // boot.rst: type_of_loader of a loader without a number assigned.
 constexpr uint8_t kUndefinedLoader = 0xff;
-constexpr uint16_t kBootFlag = 0xaa55;
-constexpr uint32_t kHeaderMagic = 0x53726448;  // "HdrS"
 
 // xen/include/public/arch-x86/hvm/start_info.h
 constexpr uint32_t kStartInfoMagic = 0x336ec578;

@@ -11,6 +11,10 @@
 
 namespace ringside {
 
+// boot.rst: boot_flag and header of a setup_header.
+inline constexpr uint16_t kBootFlag = 0xaa55;
+inline constexpr uint32_t kHeaderMagic = 0x53726448;  // "HdrS"
+
 struct MemoryMapEntry {
   uint64_t address;
   uint64_t size;

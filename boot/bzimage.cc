@@ -6,6 +6,7 @@
 #include <span>
 
 #include "base/status.h"
+#include "boot/boot_info.h"
 #include "boot/kernel_image.h"
 #include "kvm/memory_layout.h"
 
@@ -14,10 +15,8 @@ namespace {
 
 constexpr uint64_t kSectorSize = 512;
 constexpr uint64_t kSetupHeaderOffset = 0x1f1;
-constexpr uint16_t kBootFlag = 0xaa55;
-constexpr uint32_t kHeaderMagic = 0x53726448;  // "HdrS"
-constexpr uint16_t kMinVersion = 0x020c;       // 2.12 (Linux 3.8): xloadflags
-constexpr uint64_t kEntry64Offset = 0x200;     // of startup_64 in the protected-mode kernel
+constexpr uint16_t kMinVersion = 0x020c;    // 2.12 (Linux 3.8): xloadflags
+constexpr uint64_t kEntry64Offset = 0x200;  // of startup_64 in the protected-mode kernel
 constexpr uint32_t kSetupSectorsDefault = 4;
 constexpr uint64_t kParagraph = 16;
 // Where the header's length is written: the operand of the jump at 0x200, counted from 0x202.

@@ -60,7 +60,7 @@ class IoPoolTest : public ::testing::Test {
   };
   MachineConfig Config(const std::string& command_line) const {
     MachineConfig config;
-    config.kernel = RINGSIDE_GUEST_ELF;
+    config.kernel = GuestElf();
     config.command_line = command_line;
     config.memory = 64 * kMiB;
     config.io_pool = pool_;

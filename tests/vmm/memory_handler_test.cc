@@ -272,7 +272,7 @@ TEST_F(MemoryHandlerTest, AHandlerIsForTheMemoryOfADirectory) {
   config.restore.clear();
   EXPECT_THAT(Machine::Create(config).status(), IsBadInput(Socket(), "a template has memory"));
   config.from = nullptr;
-  config.kernel = RINGSIDE_GUEST_ELF;
+  config.kernel = GuestElf();
   EXPECT_THAT(Machine::Create(config).status(), IsBadInput(Socket(), "none to restore"));
 }
 

@@ -44,9 +44,13 @@ bool TestConsole::WaitFor(std::string_view text) const {
   return false;
 }
 
+std::string GuestElf() {
+  return RINGSIDE_GUEST_ELF;
+}
+
 MachineConfig GuestConfig(const TestConsole& console, const std::string& command_line) {
   MachineConfig config;
-  config.kernel = RINGSIDE_GUEST_ELF;
+  config.kernel = GuestElf();
   config.command_line = command_line;
   config.memory = 64 << 20;
   config.console = console.config();

@@ -34,6 +34,9 @@ class TestConsole {
   UniqueFd input_writer_;
 };
 
+// Where the test guest is.
+std::string GuestElf();
+
 // The test guest with this command line, on `console`.
 MachineConfig GuestConfig(const TestConsole& console, const std::string& command_line);
 

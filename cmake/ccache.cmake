@@ -21,7 +21,10 @@ function(ringside_precompiled_sum target)
   if(RINGSIDE_CCACHE AND CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
     execute_process(COMMAND dpkg-query --show libc6-dev libstdc++-12-dev libabsl-dev libcli11-dev
                             libgmock-dev libgtest-dev nlohmann-json3-dev
-                    OUTPUT_VARIABLE packages ERROR_VARIABLE packages)
+                    OUTPUT_VARIABLE packages ERROR_QUIET RESULT_VARIABLE failed)
+    if(failed)
+      return()  # then it is hashed as it is
+    endif()
     get_target_property(headers ${target} PRECOMPILE_HEADERS)
     get_target_property(folder ${target} BINARY_DIR)
     file(WRITE ${folder}/CMakeFiles/${target}.dir/cmake_pch.hxx.pch.sum "${headers}\n${packages}")

@@ -19,6 +19,7 @@ from unix_connection import UnixConnection, is_served
 
 RINGSIDE, GUEST, DOCUMENT = sys.argv[1:]
 LIMIT = 30  # seconds, for anything
+PATIENT = "?wait=20s"  # of an operation that a stalled machine may take longer for than a client waits unasked
 # What is given where the document cannot know it.
 KNOWN = {"disk": "disk0", "device": "disk0", "group": "tenant", "queue": 0, "iothread": "io0",
          "operation": 1, "on": True, "up": True, "network": "net0", "to": "type=null,size=1G",
@@ -186,13 +187,14 @@ def check_before_start(contract, network):
     call = contract.calls["set-config"]
     for body in (b"", b"[]", b"{}", b'{"kernel":1}', b'{"kernel":"a","cpus":0}', b"{" * 70,
                  json.dumps({"kernel": "a", "disks": [{"type": "none"}]}).encode()):
-        contract.make(call, call.path, body, {400})
-    # It looks what a disk's path is, which may take for ever: so not while all others wait.
-    contract.make(call, call.path + "?wait=0", {"kernel": "/nowhere", "serial": "none"}, {202})
-    contract.make(call, call.path, {"kernel": "/nowhere", "serial": "none"}, {204})
+        contract.make(call, call.path + PATIENT, body, {400})
+    # It looks what a disk's path is, which may take for ever: so not while all others wait. What is
+    # refused is nothing that a later one could be replaced by.
+    contract.make(call, call.path + "?wait=0", {"kernel": "a", "cpus": 0}, {202})
+    contract.make(call, call.path + PATIENT, {"kernel": "/nowhere", "serial": "none"}, {204})
     status, content = contract.make_valid("start", {404})
     assert b"/nowhere" in content, content
-    contract.make(call, call.path, {
+    contract.make(call, call.path + PATIENT, {
         "kernel": GUEST, "memory": "64M", "serial": "none",
         "cmdline": "rw=randrw qd=8 verify=1 size=16M runtime=120s",
         "throttle-groups": [{"id": "tenant", "iops-total": 1000000}],
@@ -203,7 +205,7 @@ def check_before_start(contract, network):
 
 def check_running(contract):
     call = contract.calls["set-config"]
-    contract.make(call, call.path, {"kernel": GUEST, "serial": "none"}, {409})
+    contract.make(call, call.path + PATIENT, {"kernel": GUEST, "serial": "none"}, {409})
     for name, call in contract.calls.items():
         if "/guest/" in call.path:
             contract.make_valid(name, {409})  # it has no vsock: guest_calls_test.py

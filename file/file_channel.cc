@@ -154,8 +154,9 @@ void FileChannel::SyncDone(int64_t result) {
   FileOp* shared = shares_sync_.TakeAll();
   syncing_ = false;
   while (FileOp* next = want_sync_.Pop()) {
-    if (next->request().recalled()) {
-      Proceed(*next, next->GiveUp());
+    const FileOp::Next step = next->request().recalled() ? next->GiveUp() : next->Sync();
+    if (step != FileOp::Next::kStep) {
+      Proceed(*next, step);
       continue;
     }
     want_sync_.TakeEach([this](FileOp& op) { shares_sync_.Push(op); });
@@ -164,16 +165,18 @@ void FileChannel::SyncDone(int64_t result) {
   }
   while (shared != nullptr) {
     FileOp& op = *std::exchange(shared, shared->next);
-    Proceed(op, result == -ECANCELED ? FileOp::Next::kStep : op.Advance(result));
+    Proceed(op, result == -ECANCELED ? op.Sync() : op.Advance(result));
   }
 }
 
 void FileChannel::StepDone(FileOp& op, int64_t result) {
-  // Others come first: this one may have more of it to do.
-  if (op.step().kind == FileStep::Kind::kAllocate) AllocationDone();
-  if (op.step().kind == FileStep::Kind::kSync) SyncDone(result);
-  // A step that was given up says nothing of the file, such as that a flush of it had failed.
+  const FileStep::Kind kind = op.step().kind;
+  // What it tells of the file, such as that a flush has failed, is known before others go on. A
+  // step that was given up tells nothing.
   const FileOp::Next next = result == -ECANCELED ? op.GiveUp() : op.Advance(result);
+  // Others come first: this one may have more of it to do.
+  if (kind == FileStep::Kind::kAllocate) AllocationDone();
+  if (kind == FileStep::Kind::kSync) SyncDone(result);
   if (next == FileOp::Next::kDone) {
     Finish(op);
   } else {

@@ -153,7 +153,11 @@ FileOp::Next FileOp::Advance(int64_t result) {
 }
 
 FileOp::Next FileOp::AdvanceTransfer(int64_t result) {
-  if (result < 0) return Done(static_cast<int>(result));
+  if (result < 0) {
+    // A write that flushes itself may have been told of what was lost before it.
+    if (result == -EIO && step_.flags == RWF_DSYNC && writing()) NoteLost(result);
+    return Done(static_cast<int>(result));
+  }
   auto count = static_cast<uint64_t>(result);
   if (count > step_.length) return Done(-EIO);
   const bool is_short = count < step_.length;
@@ -178,12 +182,20 @@ FileOp::Next FileOp::AdvanceTransfer(int64_t result) {
 }
 
 FileOp::Next FileOp::AdvanceSync(int64_t result) {
-  if (result >= 0) return Done(0);
+  if (result < 0) {
+    NoteLost(result);
+    return Done(static_cast<int>(result));
+  }
+  // Another flush may have been told, by a kernel that tells once, of what this one has lost.
+  return Done(context_->target.flush_error.load(std::memory_order_relaxed));
+}
+
+// Of the page cache, which keeps nothing of what it could not write.
+void FileOp::NoteLost(int64_t error) {
   FileTarget& target = context_->target;
   if (!target.direct) {
-    target.flush_error.store(static_cast<int>(result), std::memory_order_relaxed);
+    target.flush_error.store(static_cast<int>(error), std::memory_order_relaxed);
   }
-  return Done(static_cast<int>(result));
 }
 
 FileOp::Next FileOp::AdvanceAllocation(int64_t result) {

@@ -66,6 +66,8 @@ class FileOp {
   Next Start(BlockRequest& request, FileOpContext& context);
   Next Resume();
   Next Advance(int64_t result);
+  // For a flush that was to wait before it is begun: one before it may have failed.
+  Next Sync();
   // Instead of the step.
   Next GiveUp() { return Done(-ECANCELED); }
   // Before the step is begun: what it writes is in place.
@@ -102,7 +104,7 @@ class FileOp {
   Next AdvanceAllocation(int64_t result);
   Next Allocate(Zeroing how);
   Next SyncOrDone();
-  Next Sync();
+  void NoteLost(int64_t error);
   Next Done(int result);
 
   bool writing() const { return step_.kind == FileStep::Kind::kWrite; }

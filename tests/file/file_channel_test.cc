@@ -215,6 +215,21 @@ TEST_F(FileChannelTest, OneFlushIsUnderWayAndThoseThatCameMeanwhileShareTheNext)
   EXPECT_EQ(OnThread([&] { return channel_->held(); }), 0u);
 }
 
+// The kernel tells once that pages were lost, and they may be those of whoever waits.
+TEST_F(FileChannelTest, AFlushThatWaitedForOneThatFailsFailsToo) {
+  Open();
+  for (int i = 0; i < 3; ++i) Add(BlockOp::kFlush, 0);
+  EXPECT_EQ(SubmitAll(), 1u);
+  RunOn(*io_thread_, [&] {
+    channel_->CompleteFirst(-EIO);
+    EXPECT_EQ(channel_->held(), 0u) << "another was asked for";
+  });
+  EXPECT_TRUE(testing::SpinUntil([&] {
+    Turn();
+    return OnThread([&] { return done(-EIO) == 3; });
+  }));
+}
+
 TEST_F(FileChannelTest, AFlushThatIsGivenUpTakesNoOtherAlong) {
   Open();
   for (int i = 0; i < 3; ++i) Add(BlockOp::kFlush, 0);

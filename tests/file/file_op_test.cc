@@ -243,6 +243,28 @@ TEST_F(FileOpTest, AFlushThatFailedInThePageCacheFailsForEver) {
   EXPECT_EQ(op_.result(), -EIO);
 }
 
+TEST_F(FileOpTest, AFlushBesideOneThatFailedFailsToo) {
+  TestRequest flush(BlockOp::kFlush, 0), other(BlockOp::kFlush, 0);
+  FileOp beside;
+  op_.Start(flush, context_);
+  ASSERT_EQ(beside.Start(other, context_), Next::kStep);
+  EXPECT_EQ(op_.Advance(-EIO), Next::kDone);
+  EXPECT_EQ(beside.Advance(0), Next::kDone);
+  EXPECT_EQ(beside.result(), -EIO);
+}
+
+TEST_F(FileOpTest, AWriteThatFlushesItselfMayHaveLostWhatWasWrittenBefore) {
+  TestRequest write(BlockOp::kWrite, 0, {512}), flush(BlockOp::kFlush, 0);
+  write.durable = true;
+  op_.Start(write, context_);
+  EXPECT_EQ(op_.Advance(-ENOSPC), Next::kDone);
+  EXPECT_EQ(op_.Start(flush, context_), Next::kStep) << "nothing was lost";
+  op_.Start(write, context_);
+  EXPECT_EQ(op_.Advance(-EIO), Next::kDone);
+  EXPECT_EQ(op_.Start(flush, context_), Next::kDone);
+  EXPECT_EQ(op_.result(), -EIO);
+}
+
 TEST_F(FileOpTest, AFlushThatFailedWithDirectAccessIsTriedAgain) {
   Direct(512);
   TestRequest flush(BlockOp::kFlush, 0);

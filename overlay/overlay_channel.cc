@@ -39,6 +39,7 @@ void OverlayChannel::Submit(BlockRequest& request) {
     if (IsWithin(request, length) &&
         (request.op == BlockOp::kRead ? map_.AreHere(first, end) : map_.AreWritable(first, end)))
         [[likely]] {
+      if (request.op == BlockOp::kWrite) state_.Change();
       request.Move(data_offset_);
       return file_->Submit(request);
     }

@@ -108,6 +108,22 @@ TEST_F(OverlayDeviceTest, AnOverlayThatWasWrittenIsNoBaseAnyMore) {
   EXPECT_THAT(Error({.base = Config(), .path = Path("other")}), HasSubstr("bases are only read"));
 }
 
+// Which changes nothing of its map.
+TEST_F(OverlayDeviceTest, AnOverlayIsNoBaseAnyMoreWhereABlockWasWrittenOverEither) {
+  const auto write = [&] {
+    TestDisk disk(Open(Config()), IoThread::Waiter::kEpoll);
+    ASSERT_TRUE(disk.status().ok()) << disk.status();
+    ASSERT_EQ(Write(disk, 512, std::string(512, 'w')), 0);
+  };
+  write();
+  OverlayConfig below = Config();
+  below.read_only = true;
+  const OverlayConfig top = {.base = below, .path = Path("top")};
+  ASSERT_TRUE(Open(top).ok());
+  write();
+  EXPECT_THAT(Error(top), HasSubstr("has been written since"));
+}
+
 TEST_F(OverlayDeviceTest, InMemoryItLeavesNothingAndHasALimit) {
   const OverlayConfig config = {.base = Base(), .in_memory = true, .limit = 8192};
   {

@@ -7,13 +7,14 @@
 
 #include "base/status.h"
 #include "base/unix_address.h"
+#include "base/unix_socket.h"
 
 namespace ringside {
 
 absl::StatusOr<UniqueFd> ConnectUnix(const std::string& path, absl::Duration limit,
                                      const std::function<absl::Status(int error)>& refused) {
   RINGSIDE_ASSIGN_OR_RETURN(const UnixAddress address, UnixAddress::Of(path));
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  UniqueFd fd = NewUnixSocket(0);
   if (!fd.valid()) return ErrnoError(errno, "cannot make a socket", "raise 'ulimit -n'");
   // Zero would mean for ever.
   const timeval most =

@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/unix_socket.h"
 
 namespace ringside {
 namespace {
 
 constexpr int kBacklog = 128;
-constexpr int kSocketFlags = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
 // Between two processes that want the same path: one looks whether the other's socket answers,
 // removes its file and makes its own, all under a lock of the directory. The kernel drops the lock
@@ -38,7 +38,7 @@ class DirectoryLock {
 };
 
 absl::StatusOr<UniqueFd> NewSocket() {
-  UniqueFd fd(socket(AF_UNIX, kSocketFlags, 0));
+  UniqueFd fd = NewUnixSocket(SOCK_NONBLOCK);
   if (!fd.valid()) return ErrnoError(errno, "cannot make a socket", "raise 'ulimit -n'");
   return fd;
 }
@@ -107,6 +107,7 @@ absl::StatusOr<UnixListener> UnixListener::Adopt(int fd) {
       fcntl(fd, F_SETFD, FD_CLOEXEC) != 0) {
     return ErrnoError(errno, absl::StrFormat("cannot set up descriptor %d", fd));
   }
+  RefuseDescriptors(fd);
   return UnixListener(std::move(owned), std::nullopt);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/status.h"
 #include "base/unix_connect.h"
+#include "base/unix_socket.h"
 
 namespace ringside {
 namespace {
@@ -179,6 +180,7 @@ ssize_t StreamNetwork::Channel::Receive(std::span<const iovec> room) {
 absl::StatusOr<std::unique_ptr<StreamNetwork>> StreamNetwork::On(UniqueFd fd, std::string name) {
   UniqueFd sender(fcntl(fd.get(), F_DUPFD_CLOEXEC, 0));
   if (!sender.valid()) return ErrnoError(errno, "cannot duplicate a socket", "raise 'ulimit -n'");
+  RefuseDescriptors(fd.get());
   std::unique_ptr<StreamNetwork> network(new StreamNetwork);
   network->info_.name = std::move(name);
   network->channel_ = std::make_unique<Channel>(std::move(fd), std::move(sender));

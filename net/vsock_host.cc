@@ -6,6 +6,7 @@
 
 #include "base/status.h"
 #include "base/unix_address.h"
+#include "base/unix_socket.h"
 
 namespace ringside {
 
@@ -29,7 +30,7 @@ VsockHost::Got VsockHost::Connect(uint32_t port, UniqueFd& connection) {
   if (!address.ok()) {
     return absl::IsResourceExhausted(address.status()) ? Got::kNoDescriptors : Got::kNothing;
   }
-  connection = UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  connection = NewUnixSocket(SOCK_NONBLOCK);
   if (!connection.valid()) return Got::kNoDescriptors;
   // A Unix socket connects at once or not at all: one whose queue is full refuses, too.
   const int result = connect(connection.get(), address->address(), address->size());

@@ -13,6 +13,7 @@
 #include "base/clock.h"
 #include "base/random.h"
 #include "base/unix_address.h"
+#include "base/unix_socket.h"
 
 namespace ringside {
 namespace {
@@ -63,7 +64,7 @@ void AgentWatch::Connect() {
 // Without waiting; no descriptor if nobody can be asked now.
 UniqueFd AgentWatch::Ask() const {
   const absl::StatusOr<UnixAddress> address = UnixAddress::Of(config_.path);
-  UniqueFd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  UniqueFd fd = NewUnixSocket(SOCK_NONBLOCK);
   if (!address.ok() || !fd.valid()) return {};
   if (connect(fd.get(), address->address(), address->size()) != 0) return {};
   const std::string question = Question(to_renew_);

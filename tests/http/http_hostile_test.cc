@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "tests/support/http/http_test_server.h"
+#include "tests/support/net/passed_descriptors.h"
 
 namespace ringside {
 namespace {
@@ -277,6 +278,7 @@ TEST(HttpHostileTest, WhoHasEndedItsHalfGetsItsAnswers) {
 TEST(HttpHostileTest, DescriptorsThatAreSentAreNotTaken) {
   TestHandler handler;
   const TestServer server(handler);
+  testing::HaveAllTakeDescriptors();  // as on a kernel that cannot refuse them
   RawClient client(server.path());
   const UniqueFd null = testing::DevNull();
   const std::array<int, 8> fds = {null.get(), null.get(), null.get(), null.get(),

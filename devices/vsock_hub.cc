@@ -148,6 +148,8 @@ void VsockHub::Remove(VsockClient& client) {
   ready_.Remove(client);
   SetWait(client, Wait::kNothing);
   KeepMemory(client.backlog);
+  // Closing alone would leave it with a child that was forked meanwhile, and its events here.
+  epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, client.fd.get(), nullptr);
   client.fd = UniqueFd();
   std::unique_ptr<VsockClient>& place = clients_[client.index];
   clients_.back()->index = client.index;

@@ -1,9 +1,13 @@
 // A virtio-vsock device between a driver and programs of the host at Unix sockets.
 #include "devices/virtio_vsock.h"
 
+#include <csignal>
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "tests/support/devices/virtio_vsock_fixture.h"
+#include "tests/support/net/passed_descriptors.h"
 #include "tests/support/temp_file.h"
 
 namespace ringside::testing {
@@ -50,16 +54,53 @@ TEST_P(VirtioVsockTest, WhatFollowsTheLineIsTheGuests) {
   EXPECT_EQ(NextData(6), "GET /\n");
 }
 
-// The kernel ends a read behind bytes that came with descriptors, and no event tells of the rest.
+// A kernel that cannot refuse them ends a read behind bytes that came with descriptors, and no
+// event tells of the rest.
 TEST_P(VirtioVsockTest, DescriptorsThatAreSentAlongHoldNothingUp) {
   Start();
   const HostSocket host = HostSocket::ConnectTo(path());
   ASSERT_TRUE(host.Write("CONNECT 80\n"));
+  const Stream stream = {.guest_port = 80, .host_port = NextOp(VsockOp::kRequest).src_port};
+  HaveAllTakeDescriptors();
   ASSERT_TRUE(host.SendWithDescriptor("a", host.fd()));
   ASSERT_TRUE(host.Write("b"));
-  const Stream stream = {.guest_port = 80, .host_port = NextOp(VsockOp::kRequest).src_port};
   Send(stream, VsockOp::kResponse);
   EXPECT_EQ(NextData(2), "ab");
+}
+
+// The I/O thread would drop them, and wait for as long as their sender has set.
+TEST_P(VirtioVsockTest, DescriptorsAreRefused) {
+  Start();
+  const HostSocket host = HostSocket::ConnectTo(path());
+  if (!KernelRefusesDescriptors(host.fd())) {
+    GTEST_SKIP() << "no SO_PASSRIGHTS, which Linux has since 6.16";
+  }
+  EXPECT_FALSE(host.SendWithDescriptor("a", host.fd())) << "before it is accepted";
+  ASSERT_TRUE(host.Write("CONNECT 80\n"));
+  NextOp(VsockOp::kRequest);
+  EXPECT_FALSE(host.SendWithDescriptor("a", host.fd()));
+  const HostSocket listener = HostSocket::ListenAt(PathOf(9));
+  Send({.guest_port = 1, .host_port = 9}, VsockOp::kRequest);
+  EXPECT_FALSE(listener.Accept().SendWithDescriptor("a", host.fd()));
+}
+
+// A child that was forked meanwhile keeps what was closed, and what watched it would name memory
+// that is somebody else's by then.
+TEST_P(VirtioVsockTest, AChildThatHasItsSocketKeepsNothingWatched) {
+  Start();
+  const size_t watched = DescriptorsInEpolls();
+  const HostSocket host = HostSocket::ConnectTo(path());
+  ASSERT_TRUE(host.Write("CONNECT 80\n"));
+  const Stream stream = {.guest_port = 80, .host_port = NextOp(VsockOp::kRequest).src_port};
+  EXPECT_EQ(DescriptorsInEpolls(), watched + 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    while (true) pause();
+  }
+  Send(stream, VsockOp::kReset);
+  EXPECT_TRUE(SpinUntil([&] { return DescriptorsInEpolls() == watched; }));
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
 }
 
 TEST_P(VirtioVsockTest, TheGuestRefuses) {

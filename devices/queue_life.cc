@@ -97,6 +97,7 @@ void QueueLife::Down() {
   {
     const MutexLock lock(mutex_);
     state_ = State::kDown;
+    step_ = Step::kServing;  // it may have been on its way from a thread that needs it no more
     ReportRest();
     if (prepared_) {
       io_thread_ = to_;

@@ -303,6 +303,8 @@ void VirtioPci::WriteStatus(uint8_t status) {
     device_feature_select_.store(0, std::memory_order_relaxed);
     driver_feature_select_.store(0, std::memory_order_relaxed);
     queue_select_.store(0, std::memory_order_relaxed);
+    // The reset that begins has been waited for by nobody.
+    if (transport_->ResetEnds(absl::ZeroDuration())) is_patient_ = true;
   }
   transport_->SetStatus(status);
 }
@@ -333,7 +335,6 @@ void VirtioPci::BeforeConfigRead(uint32_t offset, size_t size) {
 // sets the bit has its device all the same.
 void VirtioPci::ApplyBusMaster() {
   if (!std::exchange(mastered_bus_, MastersBus()) || mastered_bus_) return;
-  if (transport_->ResetEnds(absl::ZeroDuration())) is_patient_ = true;
   WriteStatus(0);
   // Once for each reset: all configuration space waits along, and so may the machine's end.
   is_patient_ = transport_->ResetEnds(is_patient_ ? kBusMasterPatience : absl::ZeroDuration());

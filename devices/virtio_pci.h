@@ -109,7 +109,9 @@ class VirtioPci final : public PciFunction, private IoHandler {
   std::vector<uint16_t> doorbells_;
   bool said_no_doorbell_ = false;
   bool mastered_bus_ = false;  // after the last write to the command register
-  bool is_patient_ = true;     // the reset under way has not been waited for in vain
+  // The reset under way has not been waited for in vain. The driver's writes to the status are not
+  // under that lock.
+  std::atomic<bool> is_patient_{true};
 };
 
 }  // namespace ringside

@@ -1,5 +1,6 @@
 // Queues of virtio-blk that move from one I/O thread to another.
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include "tests/support/devices/virtio_blk_move_fixture.h"
@@ -44,6 +45,29 @@ TEST_F(VirtioBlkMoveTest, ToAThreadTheDeviceHasNeverUsed) {
   EXPECT_EQ(ServedBy(), IdOf(1));
   Reset();
   device_.reset();  // before that thread
+}
+
+TEST_F(VirtioBlkMoveTest, AResetOnTheWayLeavesTheThreadThatItCameFromFree) {
+  Start(TwoThreads());
+  HoldReads(1);
+  const auto move = BeginMove(0, 1);
+  Settle();  // the other thread is prepared
+  BoundedEvent holds, release;
+  TaskOf hold([&] {
+    holds.Notify();
+    release.WaitOrAbort();
+  });
+  threads_[1]->Post(hold);
+  holds.WaitOrAbort();
+  disk_->Hold(false);
+  disk_->ReleaseAll();
+  ASSERT_TRUE(SpinUntil([&] { return IsOn(1); }));
+  std::thread reset([this] { Reset(); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it most likely has begun
+  release.Notify();
+  reset.join();
+  move->over.WaitOrAbort();
+  EXPECT_FALSE(device_->Needs(*threads_[0]));
 }
 
 TEST_F(VirtioBlkMoveTest, WhatIsInFlightIsAnsweredFirstAndNothingIsTakenMeanwhile) {

@@ -32,9 +32,9 @@ short ExecClient::events(bool wants_output) const {
 
 absl::Status ExecClient::Turn(short revents) {
   if (channel_.has_out()) {
-    // A command that has ended reads no more: how it ended is still to be read.
-    const absl::Status sent = channel_.Flush();
-    if (!sent.ok() && (revents & POLLIN) == 0) return sent;
+    // An agent that takes no more may have told how the command ended: that, and what the command
+    // has said, is still to be read, at any time. If it has not, who reads to the end finds that.
+    if (!channel_.Flush().ok()) channel_.out().clear();
   }
   return (revents & (POLLIN | POLLHUP | POLLERR)) != 0 ? channel_.Fill() : absl::OkStatus();
 }

@@ -3,6 +3,7 @@
 #include <array>
 #include <cerrno>
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,12 @@ namespace {
 
 // A FIFO that nobody writes, or a terminal, must not hold the reader.
 constexpr int kCareful = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
+
+// Of a stream that another process has made one that does not wait. Whether it is worth a try.
+bool AwaitInput(int fd) {
+  pollfd input = {.fd = fd, .events = POLLIN, .revents = 0};
+  return poll(&input, 1, -1) > 0 || errno == EINTR;
+}
 
 uint32_t Permissions(mode_t mode) {
   return mode & 0777;
@@ -72,6 +79,7 @@ AgentFault TreeReader::BeginFile(UniqueFd fd, const std::string& name, std::stri
   struct stat file = {};
   if (fstat(fd.get(), &file) != 0) return AgentFault::Of(errno, "cannot read", name);
   file_ = std::move(fd);
+  file_name_ = name;
   file_size_ = static_cast<uint64_t>(file.st_size);
   file_read_ = 0;
   Encode(EntryMessage{.kind = EntryKind::kFile,
@@ -117,8 +125,8 @@ AgentFault TreeReader::StepFile(std::string& out) {
   ssize_t got;
   do {
     got = read(file_.get(), data.data(), data.size());
-  } while (got < 0 && errno == EINTR);
-  if (got < 0) return AgentFault::Of(errno, "cannot read", top_name_);
+  } while (got < 0 && (errno == EINTR || (errno == EAGAIN && AwaitInput(file_.get()))));
+  if (got < 0) return AgentFault::Of(errno, "cannot read", file_name_);
   if (got == 0) {
     file_ = UniqueFd();
     AppendFrame(AgentType::kFileEnd, {}, out);

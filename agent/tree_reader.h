@@ -46,6 +46,7 @@ class TreeReader {
 
   std::string path_;
   std::string top_name_;
+  std::string file_name_ = "standard input";  // in messages, of the file that is being read
   std::vector<DirectoryStream> entered_;
   UniqueFd file_;
   uint64_t file_size_ = 0, file_read_ = 0;

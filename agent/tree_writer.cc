@@ -107,7 +107,19 @@ AgentFault TreeWriter::TakeEntry(const EntryMessage& sent) {
   return OutOfOrder();
 }
 
+// A device, a FIFO or a socket is more than a name that may be had: nor is a link to one, such as
+// /dev/stdout, replaced.
+AgentFault TreeWriter::CheckIsReplaced(std::string_view name) const {
+  struct stat there = {};
+  if (fstatat(place(), std::string(name).c_str(), &there, 0) != 0) return {};
+  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) return {};
+  return {EOPNOTSUPP, "'" + std::string(name) +
+                          "' is a device, a FIFO or a socket, and copies "
+                          "replace files and links alone; give another name"};
+}
+
 AgentFault TreeWriter::BeginFile(const EntryMessage& entry) {
+  if (AgentFault fault = CheckIsReplaced(entry.name)) return fault;
   temporary_name_ = TemporaryName();
   file_ = UniqueFd(openat(place(), temporary_name_.c_str(),
                           O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
@@ -173,6 +185,7 @@ AgentFault TreeWriter::Leave() {
 
 // Instead of what has the name, as a file does it.
 AgentFault TreeWriter::MakeLink(const EntryMessage& entry) {
+  if (AgentFault fault = CheckIsReplaced(entry.name)) return fault;
   const std::string name(entry.name), target(entry.target), temporary = TemporaryName();
   if (symlinkat(target.c_str(), place(), temporary.c_str()) != 0) {
     return AgentFault::Of(errno, "cannot make link", name);

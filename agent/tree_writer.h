@@ -54,6 +54,7 @@ class TreeWriter {
   AgentFault TakeData(std::string_view data);
   AgentFault EndFile();
   AgentFault Leave();
+  AgentFault CheckIsReplaced(std::string_view name) const;
   AgentFault BeginFile(const EntryMessage& entry);
   AgentFault EnterDirectory(const EntryMessage& entry);
   AgentFault MakeLink(const EntryMessage& entry);

@@ -109,6 +109,16 @@ class Exec(AgentCase):
             output, _ = process.communicate(timeout=LIMIT)
             self.assertEqual((process.returncode, output), (0, b"words"))
 
+    def test_input_that_comes_too_late_takes_no_output_along(self):
+        with self.exec("seq", "40000", options=("-i",), stdin=subprocess.PIPE) as process:
+            time.sleep(2.5)  # the agent lets go of a command that has ended after 1 s
+            with contextlib.suppress(BrokenPipeError):
+                process.stdin.write(b"x")
+                process.stdin.flush()
+            time.sleep(0.2)  # nobody reads meanwhile
+            output, _ = process.communicate(timeout=LIMIT)
+            self.assertEqual((process.returncode, len(output)), (0, 228_894))
+
     def test_a_reader_that_goes_ends_the_command(self):
         with self.exec("yes") as process:
             process.stdout.readline()
@@ -254,6 +264,32 @@ class Files(AgentCase):
             done = self.cp(*words)
             self.assertEqual(done.returncode, code, (words, done.stderr))
             self.assertEqual(done.stderr.count(b"\n"), 1, done.stderr)
+
+    def test_what_is_no_file_is_not_replaced(self):
+        source = self.file("source", b"x")
+        pipe, link = self.file("pipe"), self.file("link")
+        os.mkfifo(pipe)
+        os.symlink(pipe, link)
+        for words in ((source, f"guest:{pipe}"), (f"guest:{source}", pipe), (f"guest:{source}", link)):
+            done = self.cp(*words)
+            self.assertIn(b"replace files and links alone", done.stderr)
+            self.assertNotEqual(done.returncode, 0)
+        self.assertTrue(stat.S_ISFIFO(os.lstat(pipe).st_mode))
+        self.assertTrue(stat.S_ISLNK(os.lstat(link).st_mode))
+
+    def test_input_that_does_not_wait_is_waited_for(self):
+        there = self.file("there")
+        reads, writes = os.pipe()
+        os.set_blocking(reads, False)
+        with subprocess.Popen([RINGSIDE, "cp", "--vsock", self.path, "-", f"guest:{there}"],
+                              stdin=reads) as copy:
+            time.sleep(0.3)
+            os.write(writes, b"late")
+            os.close(writes)
+            self.assertEqual(copy.wait(LIMIT), 0)
+        os.close(reads)
+        with open(there, "rb") as file:
+            self.assertEqual(file.read(), b"late")
 
     def test_a_client_that_goes_leaves_no_part(self):
         there = self.file("there")

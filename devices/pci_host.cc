@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 
+#include "absl/strings/str_format.h"
 #include "base/status.h"
 #include "devices/state_check.h"
 
@@ -32,6 +34,25 @@ constexpr uint64_t AlignUp(uint64_t address, uint64_t size) {
 std::optional<uint32_t> Selected(uint32_t config_address, uint64_t lane) {
   if ((config_address & kAddressEnable) == 0) return std::nullopt;
   return (config_address & 0xffff00) << 4 | (config_address & 0xfc) | static_cast<uint32_t>(lane);
+}
+
+// For people, by its vendor and device as configuration space begins with them; virtio's are in
+// sections 4.1.2 and 5 of VIRTIO 1.2.
+std::string FunctionName(uint32_t identity) {
+  switch (identity) {
+    case 0xffffffff:
+      return "nothing";
+    case 0x10411af4:
+      return "a network";
+    case 0x10421af4:
+      return "a disk";
+    case 0x10441af4:
+      return "a source of entropy";
+    case 0x10531af4:
+      return "a vsock";
+    default:
+      return absl::StrFormat("a device %04x:%04x", identity & 0xffff, identity >> 16);
+  }
 }
 
 }  // namespace
@@ -91,9 +112,9 @@ absl::Status PciHost::Check(const State& state) const {
   for (uint32_t number = 0; number < kDevices; ++number) {
     if (state.functions[number] == here.functions[number]) continue;
     return BadInput(
-        "PCI device %d is %08x in the saved state and %08x here; restore into a machine with the "
-        "same devices in the same order",
-        number, state.functions[number], here.functions[number]);
+        "PCI device %d was %s when the machine was saved, and is %s here: give the devices that "
+        "'ringside snapshot info' lists, in that order",
+        number, FunctionName(state.functions[number]), FunctionName(here.functions[number]));
   }
   return absl::OkStatus();
 }

@@ -227,6 +227,11 @@ void VirtioNet::SetLink(bool up) {
   link_.Pull(!up);
 }
 
+void VirtioNet::SetMac(const MacAddress& mac) {
+  mac_.store(MacBits(mac), std::memory_order_relaxed);
+  link_.SetMac(mac);
+}
+
 void VirtioNet::NetworkGone(VirtioEvents& events) {
   if (!link_.Lose()) return;
   log_.Log(Severity::kWarning,
@@ -303,7 +308,7 @@ absl::Status VirtioNet::CheckState(std::span<const uint8_t> bytes) const {
 void VirtioNet::RestoreState(std::span<const uint8_t> bytes) {
   State state;
   std::memcpy(&state, bytes.data(), sizeof state);
-  mac_.store(MacBits(state.config.mac), std::memory_order_relaxed);
+  SetMac(state.config.mac);
   restored_pairs_ = state.pairs;
   // Switches may have to learn where it is now.
   announces_.store(true, std::memory_order_relaxed);
@@ -332,7 +337,7 @@ void VirtioNet::Activated(uint64_t features) {
 
 void VirtioNet::ResetBegins() {
   pairs_.store(1, std::memory_order_relaxed);
-  mac_.store(MacBits(own_mac_), std::memory_order_relaxed);
+  SetMac(own_mac_);
   announces_.store(false, std::memory_order_relaxed);
 }
 

@@ -27,13 +27,24 @@ namespace ringside {
 
 using MacAddress = std::array<uint8_t, 6>;
 
-// What outlives a device that is made anew: whether there is a way to the host's network.
+// What outlives a device that is made anew: whether there is a way to the host's network, and the
+// address that the device gave its driver.
 //
 // Threads: any.
 class NetLink {
  public:
   // Frames are carried: it is neither pulled nor lost. A load.
   const std::atomic<bool>& up() const { return up_; }
+  // The device's own address, or the one with which it was saved: not what its driver makes of it,
+  // so that who looks sees no more than two.
+  MacAddress mac() const {
+    const MutexLock lock(mutex_);
+    return mac_;
+  }
+  void SetMac(const MacAddress& mac) {
+    const MutexLock lock(mutex_);
+    mac_ = mac;
+  }
   // By its user.
   void Pull(bool pulled) {
     const MutexLock lock(mutex_);
@@ -61,6 +72,7 @@ class NetLink {
   mutable Mutex mutex_;
   bool pulled_ ABSL_GUARDED_BY(mutex_) = false;
   bool lost_ ABSL_GUARDED_BY(mutex_) = false;
+  MacAddress mac_ ABSL_GUARDED_BY(mutex_) = {};
 };
 
 struct VirtioNetConfig {
@@ -113,6 +125,7 @@ class VirtioNet final : public QueuedDevice, private NetOwner {
   NetGate& ReceiveGate(uint16_t pair, QueueStats& stats);
   Config MakeConfig() const;
   uint16_t max_pairs() const { return network_.info().pairs; }
+  void SetMac(const MacAddress& mac);
   absl::Status SetPairs(uint16_t pairs, HostNetwork::TooSoon too_soon);
   absl::Status Unusable() const;
   void NetworkGone(VirtioEvents& events) override;

@@ -100,12 +100,22 @@ absl::StatusOr<std::shared_ptr<const MachineTemplate>> LoadBeginning(const Machi
   return MachineTemplate::Parts::Of(OpenSnapshotState(config.restore), config.restore);
 }
 
-// With what the template decides.
-MachineConfig AsSaved(const MachineConfig& config, const SavedMachine& state) {
+// With what the template decides. Who gives something else expects it: what is as usual may not
+// have been given at all.
+absl::StatusOr<MachineConfig> AsSaved(const MachineConfig& config, const SavedMachine& state) {
   MachineConfig saved = config;
   saved.cpus = static_cast<uint32_t>(state.vcpus.size());
   saved.memory = state.memory.size;
   saved.pit = state.vm.pit.has_value() ? Pit::kOn : Pit::kOff;
+  const MachineConfig usual;
+  if (config.cpus != saved.cpus && config.cpus != usual.cpus) {
+    return BadInput("cpus=%d cannot be had, as the saved machine has %d: leave it out", config.cpus,
+                    saved.cpus);
+  }
+  if (config.memory != saved.memory && config.memory != usual.memory) {
+    return BadInput("memory=%d cannot be had, as the saved machine has %d bytes: leave it out",
+                    config.memory, saved.memory);
+  }
   return saved;
 }
 
@@ -146,8 +156,9 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
     RINGSIDE_ASSIGN_OR_RETURN(from, LoadBeginning(config));
   }
   const MachineTemplate::Parts& parts = from->parts();
-  const MachineConfig as_saved = AsSaved(config, parts.snapshot.state);
-  if (const absl::Status status = CheckOptions(as_saved); !status.ok()) {
+  const absl::StatusOr<MachineConfig> as_saved = AsSaved(config, parts.snapshot.state);
+  if (!as_saved.ok()) return Of(parts.name, as_saved.status());
+  if (const absl::Status status = CheckOptions(*as_saved); !status.ok()) {
     return Of(parts.name, status);
   }
   if (!config.assigned.empty()) {
@@ -155,7 +166,7 @@ absl::StatusOr<std::unique_ptr<Machine::Internals>> Machine::Internals::Restore(
         "a device that is passed through has nothing of a saved machine, and the guest did not "
         "have it: give the machine none");
   }
-  std::unique_ptr<Internals> machine(new Internals(as_saved, hooks, std::move(signals)));
+  std::unique_ptr<Internals> machine(new Internals(*as_saved, hooks, std::move(signals)));
   machine->from_ = from;
   RINGSIDE_RETURN_IF_ERROR(machine->Build());
   RINGSIDE_RETURN_IF_ERROR(machine->WatchMemory());

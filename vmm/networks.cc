@@ -110,6 +110,7 @@ absl::Status Networks::Add(const NetConfig& config, const IoThreads& io_threads)
     RINGSIDE_ASSIGN_OR_RETURN(mac, ParseMac(config.mac));
   }
   networks_.emplace_back(config, id, std::move(mapped), std::move(host), mac);
+  networks_.back().link.SetMac(mac);
   return absl::OkStatus();
 }
 
@@ -196,7 +197,7 @@ void Networks::Collect(const DeviceQueues& queues, MachineStatistics& statistics
   for (const Network& network : networks_) {
     NetworkStatistics collected = {.id = network.id,
                                    .path = network.host->info().name,
-                                   .mac = MacText(network.mac),
+                                   .mac = MacText(network.link.mac()),
                                    .link_up = network.link.up().load(std::memory_order_relaxed),
                                    .throttle = network.throttle.limits(),
                                    .queues = queues.Statistics(network.id)};

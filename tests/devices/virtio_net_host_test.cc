@@ -148,6 +148,23 @@ TEST_P(VirtioNetTest, ADriverOfOnePairHasOneWhateverWasSaved) {
   EXPECT_EQ(network_->last_too_soon, HostNetwork::TooSoon::kWait);
 }
 
+// A fork has the address of what it was forked from, until its driver starts anew.
+TEST_P(VirtioNetTest, WhoLooksIsToldTheSavedAddress) {
+  Make();
+  Start();
+  std::vector<uint8_t> state = device_->SaveState();
+  state[5] ^= 1;  // the last byte of it
+  Reset();
+  MakeDevice();
+  device_->RestoreState(state);
+  MacAddress saved = kMac;
+  saved[5] ^= 1;
+  EXPECT_EQ(link_.mac(), saved);
+  Start();
+  Reset();
+  EXPECT_EQ(link_.mac(), kMac);
+}
+
 TEST_P(VirtioNetTest, ADeviceThatCannotBeSetUpNeedsAReset) {
   Make();
   network_->refuses = absl::InternalError("it does not change");

@@ -28,7 +28,9 @@ std::vector<ApiField> CommandFields() {
   return {
       {.spec = {.name = "command",
                 .type = Plain(OptionKind::kWords),
-                .doc = "the program and its arguments",
+                .doc =
+                    "the program and its arguments; words are divided by spaces, and a backslash "
+                    "makes a space part of a word",
                 .is_required = true}},
       {.spec = {.name = "environment",
                 .type = Plain(OptionKind::kWords),

@@ -51,15 +51,25 @@ const char* HowName(GuestCommandEnd::How how) {
   return "?";
 }
 
-// As much of what a command said as takes kMostText in JSON, where a control byte takes six. JSON
-// has no other bytes than UTF-8; what is none is replaced when it is printed.
+// Bytes that one of a text takes in JSON at the most (RFC 8259, section 7). Where it is no UTF-8,
+// of which JSON has nothing else, three stand in its place.
+size_t MostInJson(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (byte >= 0x80) return 3;
+  return byte < 0x20 ? 6 : c == '"' || c == '\\' ? 2 : 1;
+}
+
+// What does not fit into kMostText as JSON is cut, so that it does.
 std::string CutForJson(std::string text, bool& was_cut) {
-  while (text.size() > kMostText / 6) {
-    const size_t size = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace).size();
-    if (size <= kMostText) break;
-    text.resize(text.size() * kMostText / size);
-    was_cut = true;
+  if (text.size() <= kMostText / 6) return text;
+  const size_t size = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace).size();
+  if (size <= kMostText) return text;
+  size_t taken = 0;
+  for (size_t room = kMostText - 2; MostInJson(text[taken]) <= room; ++taken) {
+    room -= MostInJson(text[taken]);
   }
+  text.resize(taken);
+  was_cut = true;
   return text;
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "vmm/event_json.h"
+#include "vmm/machine.h"
 
 namespace ringside {
 
@@ -47,6 +48,11 @@ void MachineControl::Started(Machine& machine) {
   if (const std::optional<MachineEvent> end = BeginEvents()) Happened(*end);
   const MutexLock lock(mutex_);
   machine_ = &machine;
+  // What a snapshot has decided.
+  const MachineConfig& made = machine.internals().config();
+  options_.machine.cpus = made.cpus;
+  options_.machine.memory = made.memory;
+  options_.machine.pit = made.pit;
   // It may be over already.
   if (state_ != ControlState::kEnded) state_ = ControlState::kRunning;
   if (stop_asked_) machine.Stop();  // while it was being made
@@ -89,13 +95,21 @@ MachineOptions MachineControl::options() const {
   return options_;
 }
 
+absl::Status MachineControl::CheckMayChange() const {
+  const MutexLock lock(mutex_);
+  return MayChange();
+}
+
+absl::Status MachineControl::MayChange() const {
+  if (state_ == ControlState::kNotStarted) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrFormat("the machine is %s: its configuration can change before it starts",
+                      ControlStateName(state_)));
+}
+
 absl::Status MachineControl::SetOptions(MachineOptions options) {
   const MutexLock lock(mutex_);
-  if (state_ != ControlState::kNotStarted) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("the machine is %s: its configuration can change before it starts",
-                        ControlStateName(state_)));
-  }
+  RINGSIDE_RETURN_IF_ERROR(MayChange());
   options_ = std::move(options);
   return absl::OkStatus();
 }

@@ -58,7 +58,8 @@ class MachineControl final : public EventSink {
   // FailedPrecondition: it has not started yet.
   absl::StatusOr<Machine*> machine() const;
   MachineOptions options() const;
-  // FailedPrecondition: it has started.
+  // FailedPrecondition: it has started, and its options do not change any more.
+  absl::Status CheckMayChange() const;
   absl::Status SetOptions(MachineOptions options);
   // Has the owner start it, and waits until it runs.
   absl::Status Start();
@@ -74,6 +75,7 @@ class MachineControl final : public EventSink {
 
  private:
   MachineControl(MachineOptions options, EventFd start_wanted, EventFd stop_wanted);
+  absl::Status MayChange() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The end that came before, if one did.
   std::optional<MachineEvent> BeginEvents();
   // The end of a machine that was made and could not be started is none: another may be made. So

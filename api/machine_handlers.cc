@@ -1,10 +1,64 @@
+#include <atomic>
+#include <memory>
+#include <thread>
+#include <utility>
+
 #include "api/api_handlers.h"
 #include "api/openapi.h"
 #include "base/status.h"
+#include "base/sync.h"
+#include "base/thread.h"
 #include "vmm/machine.h"
 #include "vmm/statistics_json.h"
 
 namespace ringside {
+namespace {
+
+absl::StatusOr<MachineOptions> ReadAll(const Json& body) {
+  MachineOptions options;
+  RINGSIDE_RETURN_IF_ERROR(ReadOptions(body, options));
+  RINGSIDE_RETURN_IF_ERROR(CheckOptions(options));
+  return options;
+}
+
+// What a disk's path is the host is asked, and nobody can call that off where it is a file server
+// that has gone. So a thread that shares nothing with anybody asks, and is left behind if need be:
+// the machine's end waits for this call.
+absl::StatusOr<MachineOptions> ReadOptionsInTime(const Json& body) {
+  constexpr absl::Duration kPatience = absl::Seconds(5);
+  constexpr int kMostLeftBehind = 8;
+  static std::atomic<int> under_way{0};
+  struct Reading {
+    Json body;
+    absl::StatusOr<MachineOptions> options;
+    Event is_over;
+  };
+  if (under_way.fetch_add(1) >= kMostLeftBehind) {
+    under_way.fetch_sub(1);
+    return absl::ResourceExhaustedError(
+        "earlier configurations have paths that are still not answered for: see that the servers "
+        "of "
+        "their file systems run");
+  }
+  const auto reading = std::make_shared<Reading>();
+  reading->body = body;
+  absl::StatusOr<std::thread> thread = StartThread("config", [reading] {
+    reading->options = ReadAll(reading->body);
+    under_way.fetch_sub(1);
+    reading->is_over.Notify();
+  });
+  if (!thread.ok()) {
+    under_way.fetch_sub(1);
+    return thread.status();
+  }
+  thread->detach();
+  if (reading->is_over.WaitFor(kPatience)) return std::move(reading->options);
+  return absl::DeadlineExceededError(
+      "what a disk's path is was not answered within 5 s: see that the server of its file system "
+      "runs, or give the disk's type");
+}
+
+}  // namespace
 
 absl::StatusOr<Json> GetVersion(MachineControl& /*control*/, const ApiArguments& /*given*/) {
   return Json{{"version", RINGSIDE_VERSION}};
@@ -27,9 +81,8 @@ absl::StatusOr<Json> GetConfig(MachineControl& control, const ApiArguments& /*gi
 }
 
 absl::StatusOr<Json> PutConfig(MachineControl& control, const ApiArguments& given) {
-  MachineOptions options;
-  RINGSIDE_RETURN_IF_ERROR(ReadOptions(given.Get("body"), options));
-  RINGSIDE_RETURN_IF_ERROR(CheckOptions(options));
+  RINGSIDE_RETURN_IF_ERROR(control.CheckMayChange());  // before any path is looked at
+  RINGSIDE_ASSIGN_OR_RETURN(MachineOptions options, ReadOptionsInTime(given.Get("body")));
   RINGSIDE_RETURN_IF_ERROR(control.SetOptions(std::move(options)));
   return Json();
 }

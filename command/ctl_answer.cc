@@ -6,11 +6,14 @@
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
 #include "base/status.h"
+#include "http/http_client.h"
+#include "vmm/config_json.h"
 
 namespace ringside {
 namespace {
 
-constexpr int kDeepest = 32;         // levels; no answer of ours has half as many
+// No answer of ours has half as many levels, or members of an object.
+constexpr JsonBounds kBounds = {.bytes = HttpClient::kMostBody, .depth = 32, .members = 512};
 constexpr size_t kMostShown = 1024;  // bytes of a reason
 
 // Empty if it is missing, or no text.
@@ -36,18 +39,10 @@ absl::Status Failure(int status, const std::string& said) {
 }  // namespace
 
 absl::StatusOr<Json> ReadAnswer(std::string_view text) {
-  bool is_too_deep = false;
-  const auto is_wanted = [&](int depth, Json::parse_event_t /*event*/, const Json& /*value*/) {
-    is_too_deep |= depth > kDeepest;
-    return !is_too_deep;
-  };
-  Json json = Json::parse(text, is_wanted, /*allow_exceptions=*/false);
-  if (is_too_deep) {
-    return absl::UnavailableError(
-        absl::StrFormat("the server's answer is nested more than %d deep", kDeepest));
-  }
-  if (json.is_discarded()) return absl::UnavailableError("the server's answer is no JSON");
-  return json;
+  absl::StatusOr<Json> json = ParseJson(text, kBounds);
+  if (json.ok()) return json;
+  return absl::UnavailableError(
+      absl::StrFormat("the server's answer is not taken: %s", Message(json.status())));
 }
 
 absl::Status ErrorOf(const HttpResponse& response) {

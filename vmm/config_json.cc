@@ -9,13 +9,12 @@
 namespace ringside {
 namespace {
 
-constexpr size_t kMostDepth = 16;
-constexpr size_t kMostMembers = 64;  // of an object; each key is held against those before it
-
 // Builds the value as the parser comes upon its parts, and ends the parser where it goes too far:
 // nlohmann's SAX interface, whose calls return whether to go on.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
+  explicit Builder(const JsonBounds& bounds) : bounds_(bounds) {}
+
   Json Take() { return std::move(root_); }
   const std::string& error() const { return error_; }
 
@@ -33,8 +32,8 @@ class Builder final : public nlohmann::json_sax<Json> {
   bool key(string_t& name) override {
     Json& object = *open_.back();
     if (object.contains(name)) return Stop("the key '" + name.substr(0, 80) + "' is there twice");
-    if (object.size() == kMostMembers) {
-      return Stop(absl::StrFormat("an object has more than %d keys", kMostMembers));
+    if (object.size() == bounds_.members) {
+      return Stop(absl::StrFormat("an object has more than %d keys", bounds_.members));
     }
     next_ = &object[name];
     return true;
@@ -70,8 +69,8 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
   bool Open(Json value) {
-    if (open_.size() == kMostDepth) {
-      return Stop(absl::StrFormat("it is nested more than %d deep", kMostDepth));
+    if (open_.size() == bounds_.depth) {
+      return Stop(absl::StrFormat("it is nested more than %d deep", bounds_.depth));
     }
     open_.push_back(Place(std::move(value)));
     return true;
@@ -81,6 +80,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     return true;
   }
 
+  const JsonBounds bounds_;
   Json root_;
   // The objects and lists around what comes next. They stay where they are.
   std::vector<Json*> open_;
@@ -115,11 +115,14 @@ class NotingIterator {
 }  // namespace
 
 absl::StatusOr<Json> ParseConfigJson(std::string_view text) {
-  if (text.size() > kMostConfigBytes) {
-    return BadInput("it has more than %d bytes, and no configuration needs as many",
-                    kMostConfigBytes);
+  return ParseJson(text, {.bytes = kMostConfigBytes, .depth = 16, .members = 64});
+}
+
+absl::StatusOr<Json> ParseJson(std::string_view text, const JsonBounds& bounds) {
+  if (text.size() > bounds.bytes) {
+    return BadInput("it has more than %d bytes, and none like it needs as many", bounds.bytes);
   }
-  Builder builder;
+  Builder builder(bounds);
   auto taken = text.begin();
   const NotingIterator begin(text.begin(), &taken), end(text.end(), &taken);
   if (Json::sax_parse(begin, end, &builder)) return builder.Take();

@@ -15,6 +15,9 @@
 namespace ringside {
 namespace {
 
+// Of one share; more than any device has.
+constexpr size_t kMostQueues = 64;
+
 bool IsNumber(const Json& json) {
   if (!json.is_number_integer() || (!json.is_number_unsigned() && json.get<int64_t>() < 0)) {
     return false;
@@ -66,7 +69,7 @@ std::optional<Json> ReadIoThreadsText(const std::string& text) {
     if (!with_queues) continue;
     const auto queues =
         colon == std::string_view::npos ? std::nullopt : ParseNumberList(part.substr(colon + 1));
-    if (!queues) return std::nullopt;
+    if (!queues || queues->size() > kMostQueues) return std::nullopt;
     shares.back()["queues"] = *queues;
   }
   return shares;
@@ -80,7 +83,7 @@ std::optional<Json> ReadShare(const Json& given) {
     return std::nullopt;
   }
   std::optional<Json> queues = ReadNumbers(given["queues"]);
-  if (!queues || queues->empty()) return std::nullopt;
+  if (!queues || queues->empty() || queues->size() > kMostQueues) return std::nullopt;
   return Json{{"id", given["id"]}, {"queues", *std::move(queues)}};
 }
 

@@ -7,6 +7,7 @@
 #include "base/huge_pages.h"
 #include "base/nearest.h"
 #include "kvm/cpu_baseline.h"
+#include "poll/io_threads.h"
 #include "vmm/assigned_devices.h"
 #include "vmm/disk_options.h"
 #include "vmm/disks.h"
@@ -106,6 +107,9 @@ absl::Status CheckTaps(const std::vector<NetConfig>& networks) {
   return absl::OkStatus();
 }
 
+// Of a list of disks, networks, threads and such: as many I/O threads, of which there may be most.
+constexpr size_t kMostItems = IoThreads::kMax;
+
 OptionPlace Item(const char* list, size_t number) {
   return {.prefix = absl::StrFormat("%s[%d].", list, number)};
 }
@@ -116,6 +120,10 @@ absl::Status ReadObjectOption(const ObjectOption& option, const Json& given,
   if (!option.repeats)
     return option.add({.prefix = std::string(option.json) + "."}, given, options);
   if (!given.is_array()) return BadInput("%s is not a list: write [ ... ]", option.json);
+  if (given.size() > kMostItems) {
+    return BadInput("%s has %d items, and no machine has more than %d", option.json, given.size(),
+                    kMostItems);
+  }
   for (size_t i = 0; i < given.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(option.add(Item(option.json, i), given[i], options));
   }
@@ -131,6 +139,7 @@ std::vector<std::string> JsonNames() {
 absl::Status ReadMember(const std::string& key, const Json& given, MachineOptions& options) {
   for (const ObjectOption& option : ObjectOptions()) {
     if (key == option.json) return ReadObjectOption(option, given, options);
+    if (key == option.flag) return UnknownKey(OptionPlace(), key, {option.json});
   }
   const OptionPlace place;
   const auto* own = MachineOwnOptions().Find(key);
@@ -200,8 +209,7 @@ bool IsMemoryCopied(const MachineConfig& config) {
   });
 }
 
-absl::Status CheckOptions(const MachineConfig& config) {
-  RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, config));
+absl::Status CheckBeginning(const MachineConfig& config) {
   if (!HasBeginning(config)) {
     return BadInput("kernel is missing: give its file's path, or restore, a snapshot's directory");
   }
@@ -213,15 +221,35 @@ absl::Status CheckOptions(const MachineConfig& config) {
     return BadInput("there are a template and '%s': give one of them",
                     config.kernel.empty() ? config.restore : config.kernel);
   }
+  if (config.cpu_baseline == CpuBaseline::kHost || !config.kernel.empty()) return absl::OkStatus();
+  return BadInput(
+      "cpu-baseline %s is for a machine that boots, and %s goes on with the processor it was saved "
+      "with: leave one of them out",
+      CpuBaselineName(config.cpu_baseline),
+      config.restore.empty() ? "a template" : absl::StrFormat("'%s'", config.restore));
+}
+
+// Who writes it down for one machine expects it to be so. A program may well restore with what its
+// machine was booted with, so of MachineConfig that is no error.
+absl::Status CheckIsForABoot(const MachineConfig& config) {
+  if (!config.kernel.empty()) return absl::OkStatus();
+  const MachineConfig usual;
+  for (const auto& [option, is_given] :
+       {std::pair("initrd", config.initrd != usual.initrd),
+        std::pair("cmdline", config.command_line != usual.command_line),
+        std::pair("entry", config.protocol != usual.protocol)}) {
+    if (!is_given) continue;
+    return BadInput("%s is for a machine that boots, and a saved one has booted: leave it out",
+                    option);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const MachineConfig& config) {
+  RINGSIDE_RETURN_IF_ERROR(CheckObject(MachineOwnOptions(), {}, config));
+  RINGSIDE_RETURN_IF_ERROR(CheckBeginning(config));
   RINGSIDE_RETURN_IF_ERROR(CheckRestoreHandler(config));
   RINGSIDE_RETURN_IF_ERROR(CheckHugePages(config));
-  if (config.cpu_baseline != CpuBaseline::kHost && config.kernel.empty()) {
-    return BadInput(
-        "cpu-baseline %s is for a machine that boots, and %s goes on with the processor it was "
-        "saved with: leave one of them out",
-        CpuBaselineName(config.cpu_baseline),
-        config.restore.empty() ? "a template" : absl::StrFormat("'%s'", config.restore));
-  }
   for (size_t i = 0; i < config.disks.size(); ++i) {
     RINGSIDE_RETURN_IF_ERROR(CheckDisk(Item("disks", i), config.disks[i]));
   }
@@ -249,6 +277,7 @@ absl::Status CheckOptions(const MachineConfig& config) {
 
 absl::Status CheckOptions(const MachineOptions& options) {
   RINGSIDE_RETURN_IF_ERROR(CheckOptions(options.machine));
+  RINGSIDE_RETURN_IF_ERROR(CheckIsForABoot(options.machine));
   if (options.serial.target != SerialOptions::Target::kFile) return absl::OkStatus();
   return CheckObject(SerialFileOptions(), {.prefix = "serial."}, options.serial);
 }

@@ -155,7 +155,7 @@ TEST_F(ConfigCommandTest, SaysWhereAFileIsWrong) {
   ExpectRefused(R"({"kernal": "k"})", "kernal is unknown: did you mean 'kernel'?");
   ExpectRefused(R"({"kernel": "k", "kernel": "k"})", "line 1: the key 'kernel' is there twice");
   ExpectRefused(std::string((1 << 20) + 1, ' '),
-                "it has more than 1048576 bytes, and no configuration needs as many");
+                "it has more than 1048576 bytes, and none like it needs as many");
   const ProcessResult missing = Ringside({"run", "--config", "/nonexistent"});
   EXPECT_EQ(missing.status, 2);
   EXPECT_THAT(missing.errors,

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "command/json_table.h"
 
@@ -55,6 +56,19 @@ TEST(CtlAnswerTest, WhateverIsNoOperationIsAnError) {
         R"({"id": 1, "state": "done", "result": )" + Nested(100'000) + "}"}) {
     EXPECT_TRUE(absl::IsUnavailable(ReadOperation(text).status())) << text.substr(0, 80);
   }
+}
+
+// Each element, and each key, costs as much as the one before it.
+TEST(CtlAnswerTest, LongOnesTakeNoLonger) {
+  std::string list = "[{}", object = "{\"0\":0";
+  for (int i = 1; i < 200'000; ++i) {
+    list += ",{}";
+    object += ",\"" + std::to_string(i) + "\":0";
+  }
+  const int64_t begin_ns = MonotonicNs();
+  EXPECT_TRUE(ReadAnswer(list + "]").ok());
+  EXPECT_TRUE(absl::IsUnavailable(ReadAnswer(object + "}").status()));
+  EXPECT_LT(MonotonicNs() - begin_ns, 20'000'000'000) << "it takes 0.1 s";
 }
 
 TEST(CtlAnswerTest, OddProgressIsNone) {

@@ -391,6 +391,25 @@ TEST(CheckOptionsTest, HugePagesAreForMemoryOfItsOwn) {
       << "it is copied by itself";
 }
 
+// Seventeen bytes of text are 8,192 numbers.
+TEST(CheckOptionsTest, ListsAreNoLongerThanAMachineCanUse) {
+  MachineOptions options;
+  Json threads = Json::array();
+  for (int i = 0; i < 65; ++i) threads.push_back({{"cpu", "0-8191"}});
+  EXPECT_EQ(Message(ReadOptions({{"iothreads", threads}}, options)),
+            "iothreads has 65 items, and no machine has more than 64");
+  threads.erase(0);
+  EXPECT_TRUE(ReadOptions({{"iothreads", threads}}, options).ok());
+  const auto disk = [&](const char* shares) {
+    return ReadOptions({{"disks", {{{"path", "p"}, {"type", "file"}, {"iothreads", shares}}}}},
+                       options);
+  };
+  EXPECT_EQ(Message(ReadOptions({{"net", threads}}, options)),
+            "net is unknown: did you mean 'networks'?");
+  EXPECT_TRUE(disk("a:0-63/b:0-63").ok());
+  EXPECT_FALSE(disk("a:0-64").ok());
+}
+
 TEST(CheckOptionsTest, IdsAreUniqueAmongAllDevices) {
   const DiskConfig disk = {.backend = FileConfig{.path = "p"}};
   EXPECT_EQ(CheckError([&](MachineConfig& c) {

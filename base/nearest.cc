@@ -29,4 +29,9 @@ std::string Nearest(std::string_view word, const std::vector<std::string>& candi
   return nearest == candidates.end() ? "" : *nearest;
 }
 
+std::string NearestLike(std::string_view word, const std::vector<std::string>& candidates) {
+  std::string nearest = Nearest(word, candidates);
+  return Edits(word, nearest) <= std::max(size_t{2}, word.size() / 3) ? nearest : "";
+}
+
 }  // namespace ringside

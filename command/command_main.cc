@@ -187,16 +187,28 @@ std::vector<std::string> KnownWords(const CLI::App& app) {
   return words;
 }
 
+std::string AboutUnknown(const CLI::App& app, const std::string& word) {
+  const std::string nearest = NearestLike(word, KnownWords(app));
+  if (!nearest.empty())
+    return absl::StrFormat("'%s' is unknown; did you mean '%s'?", word, nearest);
+  std::string command = "ringside";
+  for (const CLI::App* each = &app; !each->get_subcommands().empty();) {
+    each = each->get_subcommands().front();
+    command += each->get_name() == "ctl" ? " ctl SOCKET" : ' ' + each->get_name();
+  }
+  return absl::StrFormat("'%s' is unknown; see '%s --help'", word, command);
+}
+
 int ReportParseError(const CLI::App& app, const CLI::ParseError& error, LogSink& log) {
   const auto parsed = app.get_subcommands();
   std::vector<std::string> unknown = app.remaining(/*recurse=*/true);
   std::string line = error.what();
   if (!unknown.empty()) {
-    const std::string word = unknown.front().substr(0, unknown.front().find('='));
-    line = absl::StrFormat("'%s' is unknown; did you mean '%s'?", word,
-                           Nearest(word, KnownWords(app)));
+    line = AboutUnknown(app, unknown.front().substr(0, unknown.front().find('=')));
   } else if (parsed.empty()) {
     line = "no command given; try 'ringside --help'";
+  } else if (parsed.front()->get_name() == "ctl" && parsed.front()->get_subcommands().empty()) {
+    line = "ctl takes the socket, and then what to do, as in 'ringside ctl vm.sock machine'";
   }
   log.Log(Severity::kError, line);
   return kExitBadInput;
@@ -270,6 +282,7 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   CLI::App* report = app.add_subcommand("report", "say where disk requests spent their time");
   AddReportOptions(*report, report_options);
   CLI::App* config = app.add_subcommand("config", "print what a configuration or a client can say");
+  config->footer("Exit codes: 0 done, 1 it could not be written, 2 bad input.");
   std::vector<std::string> documents;
   for (const ConfigDocument& document : ConfigDocuments()) {
     config->add_flag_callback(

@@ -84,6 +84,14 @@ std::string FillPath(const ApiCall& call, const std::map<std::string, std::strin
   return path;
 }
 
+absl::StatusOr<std::string> Dump(const Json& body) {
+  try {
+    return body.dump();
+  } catch (const Json::exception&) {
+    return BadInput("an argument is not UTF-8, and so has no place in JSON: give another");
+  }
+}
+
 bool HasBar(const ApiCall& call) {
   return *call.progress != '\0' && isatty(STDERR_FILENO) != 0;
 }
@@ -113,7 +121,9 @@ absl::StatusOr<CtlRequest> MakeRequest(const ApiCall& call, const CtlOptions& op
     }
   }
   if (!query.empty()) request.target += '?' + query;
-  if (!body.empty()) request.body = body.dump();
+  if (!body.empty()) {
+    RINGSIDE_ASSIGN_OR_RETURN(request.body, Dump(body));
+  }
   if (*call.body != '\0') {
     RINGSIDE_ASSIGN_OR_RETURN(request.body, ReadConfigText("set-config", texts.at("FILE")));
   }

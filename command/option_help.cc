@@ -90,9 +90,9 @@ std::string GroupMarkdown(const OptionGroup& group) {
   std::string text = absl::StrFormat(
       "\n## `--%s`\n\n%s.\n\nForms: %s%s. In JSON: `\"%s\"`%s.\n", group.flag, doc,
       Code(group.forms), group.repeats ? "; it may be given several times" : "", group.json,
-      group.repeats ? ", a list of objects with these keys"
-                    : ": `\"stdio\"`, `\"none\"` or an "
-                      "object with these keys");
+      group.repeats            ? ", a list of objects with these keys"
+      : group.flag == "serial" ? ": `\"stdio\"`, `\"none\"` or an object with these keys"
+                               : ": an object with these keys");
   if (group.parts.size() == 1) {
     return text + '\n' + MarkdownTable(group.parts.front().options, "");
   }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "absl/strings/escaping.h"
+#include "base/printable.h"
 #include "base/size.h"
 #include "base/status.h"
 #include "command/exit_codes.h"
@@ -64,7 +65,7 @@ absl::StatusOr<Json> Describe(const Snapshot& snapshot) {
 
 std::string TextOf(const Json& json) {
   std::string devices, whole = "is whole";
-  for (const Json& device : json["devices"]) devices += ' ' + device.get<std::string>();
+  for (const Json& device : json["devices"]) devices += ' ' + Printable(device.get<std::string>());
   if (const Json& difference = json["difference"]; !difference.is_null()) {
     whole =
         absl::StrFormat("is a difference of %d pages to %s", difference["pages"].get<uint64_t>(),
@@ -81,11 +82,16 @@ std::string TextOf(const Json& json) {
       used["read_pages"].get<uint64_t>(), devices.empty() ? " none" : devices);
 }
 
+// A name may be anything where the file is another's.
+std::string Text(const Json& json) {
+  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
 absl::Status Info(const SnapshotOptions& options) {
   RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenAnySnapshot(options.directories.front()));
   RINGSIDE_RETURN_IF_ERROR(snapshot.working_set_status);
   RINGSIDE_ASSIGN_OR_RETURN(const Json json, Describe(snapshot));
-  return WriteToStdout(options.json ? json.dump(2) + '\n' : TextOf(json));
+  return WriteToStdout(options.json ? Text(json) : TextOf(json));
 }
 
 absl::Status Verify(const SnapshotOptions& options) {

@@ -1,9 +1,11 @@
 #!/usr/bin/python3
 """ringside ctl, serve and completion as users meet them: ctl_test.py RINGSIDE GUEST_ELF"""
 
+import ctypes
 import json
 import os
 import pty
+import signal
 import socket
 import subprocess
 import sys
@@ -109,6 +111,44 @@ class CtlTest(unittest.TestCase):
         self.assertEqual(self.server.wait(LIMIT), 0)
         self.assertFalse(os.path.exists(self.socket))
 
+    def test_words_that_are_no_text(self):
+        self.refused(2, "not UTF-8", "save", "caf\udce9")
+        self.refused(2, "not UTF-8", "exec", "--command", "caf\udce9")
+
+    def test_help_names_the_socket(self):
+        shown = self.ctl("pause", "--help").stdout
+        self.assertIn("ringside ctl SOCKET pause", shown)
+        self.assertIn("ringside ctl vm.sock pause --patience", shown)
+        self.assertNotIn("vm.sock disks", shown)
+        result = run("ctl", "machine")
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("'ringside ctl vm.sock machine'", result.stderr)
+        self.refused(2, "'a' is unknown; see 'ringside ctl SOCKET pause --help'", "pause", "a")
+
+    # A file server that does not answer, which nobody can stop waiting for.
+    def test_a_path_that_is_not_answered_for_holds_nothing_up(self):
+        place = os.path.join(self.directory.name, "silent")
+        os.mkdir(place)
+        try:
+            fuse = os.open("/dev/fuse", os.O_RDWR)
+        except OSError as error:
+            self.skipTest(f"no /dev/fuse here: {error}")
+        libc = ctypes.CDLL(None, use_errno=True)
+        options = f"fd={fuse},rootmode=40000,user_id=0,group_id=0".encode()
+        if libc.mount(b"silent", place.encode(), b"fuse", 0, options) != 0:
+            os.close(fuse)
+            self.skipTest(f"no FUSE here: {os.strerror(ctypes.get_errno())}")
+        try:
+            config = os.path.join(self.directory.name, "silent.json")
+            with open(config, "w", encoding="utf-8") as file:
+                json.dump({"kernel": "k", "disks": [{"path": place + "/disk"}]}, file)
+            self.done("set-config", config, "--no-wait")
+            self.server.terminate()
+            self.assertEqual(self.server.wait(LIMIT), -signal.SIGTERM)
+        finally:
+            libc.umount2(place.encode(), 2)  # MNT_DETACH
+            os.close(fuse)
+
     def test_saved_and_gone_on_with(self):
         self.start()
         place = os.path.join(self.directory.name, "snap")
@@ -132,11 +172,23 @@ class CtlTest(unittest.TestCase):
                       run("snapshot", "info", place + "2").stdout)
         self.assertIn("snapshot merge", run("run", "--restore", place + "2").stderr)
         self.assertEqual(run("snapshot", "merge", place + "2", place, "--to", place + "3").returncode, 0)
+        for option, value, says in (("--memory", "1G", "the saved machine has 67108864 bytes"),
+                                    ("--cpus", "3", "the saved machine has 1"),
+                                    ("--cmdline", "quiet", "a saved one has booted")):
+            result = run("run", "--restore", place + "3", "--disk", "type=null,size=64M,id=data", option, value)
+            self.assertEqual(result.returncode, 2, result.stderr)
+            self.assertIn(says, result.stderr)
+        result = run("run", "--restore", place + "3", "--serial", "none")
+        self.assertEqual(result.returncode, 2, result.stderr)
+        self.assertIn("was a disk when the machine was saved, and is", result.stderr)
         with subprocess.Popen([RINGSIDE, "run", "--restore", place + "3", "--disk",
                                "type=null,size=64M,id=data", "--serial", "none", "--api-sock",
                                self.socket], stderr=subprocess.PIPE) as machine:
             while self.ctl("machine").returncode != 0 and machine.poll() is None:
                 time.sleep(0.01)
+            shown = json.loads(self.done("machine"))
+            self.assertEqual((shown["cpus"], shown["memory"]), (1, 64 << 20))
+            self.assertEqual(json.loads(self.done("config"))["memory"], "64M")
             before = json.loads(self.done("disk", "data"))["queues"][0]["reads"]
             while json.loads(self.done("disk", "data"))["queues"][0]["reads"] == before:
                 time.sleep(0.01)

@@ -13,6 +13,7 @@
 #include "tests/support/subprocess.h"
 #include "tests/support/vmm/disk_command_fixture.h"
 #include "tests/support/wait.h"
+#include "vmm/machine_state.h"
 
 namespace ringside {
 namespace {
@@ -132,6 +133,26 @@ TEST_F(ForksCommandTest, TheFirstOnesWorkingSetIsForAllLaterOnes) {
   EXPECT_GT(json::parse(info.output)["working_set"]["written_pages"], 2) << info.output;
   const ProcessResult later = RunProcess(Command({"--forks", "2"}));
   EXPECT_EQ(later.status, 0) << later.errors;
+}
+
+// A snapshot may be somebody else's.
+TEST_F(ForksCommandTest, NamesOfItsDevicesAreSpeltOut) {
+  Save(kMeasures, "rsdp");
+  const std::string content = Content("snap/state");
+  absl::StatusOr<SavedMachine> saved =
+      DecodeMachine({reinterpret_cast<const uint8_t*>(content.data()), content.size()});
+  ASSERT_TRUE(saved.ok()) << saved.status();
+  saved->devices.functions.front().name = "\xff\x1b]0;x\x07";
+  const std::vector<uint8_t> state = EncodeMachine(*saved);
+  std::ofstream(Path("snap/state"), std::ios::binary)
+      .write(reinterpret_cast<const char*>(state.data()), std::ssize(state));
+  const ProcessResult text = RunProcess({RINGSIDE_COMMAND, "snapshot", "info", Path("snap")});
+  EXPECT_EQ(text.status, 0) << text.errors;
+  EXPECT_THAT(text.output, HasSubstr("\\xff\\x1b]0;x\\x07"));
+  const ProcessResult info =
+      RunProcess({RINGSIDE_COMMAND, "snapshot", "info", "--json", Path("snap")});
+  EXPECT_EQ(info.status, 0) << info.errors;
+  EXPECT_TRUE(json::accept(info.output)) << info.output;
 }
 
 // Of two, each in a process: one process is killed, as a host without memory does it.

@@ -54,9 +54,9 @@ void QueueLife::StartHere() {
 }
 
 void QueueLife::SetWorker(std::unique_ptr<QueueWorker> worker) {
+  const MutexLock lock(mutex_);  // who looks may be on another thread
   if (worker_ != nullptr) explained_ = worker_->ExplainSignals();
-  worker_ = std::move(worker);
-  const MutexLock lock(mutex_);
+  worker_.swap(worker);
   worker_on_ = worker_ != nullptr ? &worker_->io_thread() : nullptr;
 }
 
@@ -211,13 +211,17 @@ void QueueLife::Place(IoThread& io_thread) {
   io_thread_ = &io_thread;
 }
 
+// Who looks comes on io_thread(). Where a queue rests that was moved meanwhile the worker is
+// elsewhere, and may end there: so under the lock.
 std::unique_ptr<LatencyTrace> QueueLife::SetTrace(std::unique_ptr<LatencyTrace> trace) {
+  const MutexLock lock(mutex_);
   trace_.swap(trace);
   if (worker_ != nullptr) worker_->SetTrace(trace_.get());
   return trace;
 }
 
 SignalExplanation QueueLife::ExplainSignals() const {
+  const MutexLock lock(mutex_);
   return worker_ != nullptr ? worker_->ExplainSignals() : explained_;
 }
 

@@ -237,7 +237,7 @@ const OptionTable<MachineConfig>& MachineOwnOptions() {
       {{{.name = "kernel",
          .type = Plain(OptionKind::kPath),
          .doc = "the kernel: a bzImage, an ELF vmlinux, or any ELF file with a PVH note",
-         .unset = "none, with restore"},
+         .unset = "needed, but with restore"},
         [](auto& machine) -> auto& { return machine.kernel; }},
        {{.name = "restore",
          .type = Plain(OptionKind::kPath),

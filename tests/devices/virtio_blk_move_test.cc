@@ -1,5 +1,6 @@
 // Queues of virtio-blk that move from one I/O thread to another.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <thread>
 
@@ -68,6 +69,23 @@ TEST_F(VirtioBlkMoveTest, AResetOnTheWayLeavesTheThreadThatItCameFromFree) {
   reset.join();
   move->over.WaitOrAbort();
   EXPECT_FALSE(device_->Needs(*threads_[0]));
+}
+
+// For TSan. Its worker stays where it was, and ends there.
+TEST_F(VirtioBlkMoveTest, WhoLooksAtOneThatRestsElsewhereMayComeAsItEnds) {
+  Start(TwoThreads());
+  EXPECT_EQ(ServedBy(), IdOf(0));
+  Pause();
+  ASSERT_TRUE(MoveTo(1).ok());
+  std::atomic<bool> is_over = false;
+  std::thread looks([&] {
+    do {
+      RunOn(*threads_[1], [&] { device_->ExplainSignals(0); });
+    } while (!is_over);
+  });
+  Reset();
+  is_over = true;
+  looks.join();
 }
 
 TEST_F(VirtioBlkMoveTest, WhatIsInFlightIsAnsweredFirstAndNothingIsTakenMeanwhile) {

@@ -34,7 +34,9 @@ absl::Status ExecClient::Turn(short revents) {
   if (channel_.has_out()) {
     // An agent that takes no more may have told how the command ended: that, and what the command
     // has said, is still to be read, at any time. If it has not, who reads to the end finds that.
-    if (!channel_.Flush().ok()) channel_.out().clear();
+    const absl::Status sent = channel_.Flush();
+    if (!sent.ok() && !absl::IsUnavailable(sent)) return sent;
+    if (!sent.ok()) channel_.out().clear();
   }
   return (revents & (POLLIN | POLLHUP | POLLERR)) != 0 ? channel_.Fill() : absl::OkStatus();
 }

@@ -119,10 +119,12 @@ TEST(PciState, AnotherMachinesStateIsRefused) {
   EXPECT_THAT(Restore(model, state), IsBadInput("configuration address", "0x80000001"));
   state = before;
   state.host.functions[2] = 0x10431af4;
-  EXPECT_THAT(Restore(model, state), IsBadInput("PCI device 2 is 10431af4", "10441af4 here"));
+  EXPECT_THAT(Restore(model, state),
+              IsBadInput("PCI device 2 was a device 1af4:1043", "is a source of entropy here"));
   state = before;
   state.host.functions[31] = 0x10431af4;
-  EXPECT_THAT(Restore(model, state), IsBadInput("PCI device 31 is 10431af4", "ffffffff here"));
+  EXPECT_THAT(Restore(model, state),
+              IsBadInput("PCI device 31 was a device 1af4:1043", "is nothing here"));
   EXPECT_EQ(Save(model), before);
 }
 

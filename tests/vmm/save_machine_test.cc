@@ -287,7 +287,7 @@ TEST_F(SavedOverlayTest, AnotherOverlayOrOneThatHasBeenWrittenSinceIsRefused) {
               HasSubstr("is neither the overlay"));
   // A machine that was refused for another reason, or has not run, has written nothing.
   config.disks = {{.backend = Overlay("one")}, {.backend = NullConfig{.size = 16 * kMiB}}};
-  EXPECT_THAT(Machine::Create(config).status().message(), HasSubstr("the same devices"));
+  EXPECT_THAT(Machine::Create(config).status().message(), HasSubstr("lists, in that order"));
   EXPECT_EQ(restore(Overlay("one")), absl::OkStatus());
   EXPECT_EQ(restore(Overlay("one")), absl::OkStatus());
   config.disks = {{.backend = Overlay("one")}};

@@ -139,9 +139,9 @@ TEST_F(SavedFileTest, CopiedMemoryIsVerifiedAndItsOwn) {
 
 TEST_F(SavedFileTest, AnotherMachineIsRefused) {
   config_.disks.push_back({.backend = NullConfig{.size = 16 * kMiB}});
-  EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));
+  EXPECT_THAT(Restore().message(), HasSubstr("'ringside snapshot info' lists, in that order"));
   config_.disks.clear();
-  EXPECT_THAT(Restore().message(), HasSubstr("restore into a machine with the same devices"));
+  EXPECT_THAT(Restore().message(), HasSubstr("'ringside snapshot info' lists, in that order"));
 }
 
 // What another host's KVM told of, though the guest cannot see it, is no reason to refuse.

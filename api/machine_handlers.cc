@@ -36,9 +36,8 @@ absl::StatusOr<MachineOptions> ReadOptionsInTime(const Json& body) {
   if (under_way.fetch_add(1) >= kMostLeftBehind) {
     under_way.fetch_sub(1);
     return absl::ResourceExhaustedError(
-        "earlier configurations have paths that are still not answered for: see that the servers "
-        "of "
-        "their file systems run");
+        "paths of earlier configurations are still not answered for: see that the servers of their "
+        "file systems run");
   }
   const auto reading = std::make_shared<Reading>();
   reading->body = body;

@@ -45,8 +45,6 @@ fi
 
 if [ -n "${2:-}" ]; then
     /sbin/dhcp "$2"
-    # What the host listens on at 127.0.0.1 is none of the guest's business.
-    echo "of_the_host=$(nc -w 2 192.0.2.1 5003 </dev/null 2>/dev/null)"
     echo "dhcp_address=$(ip -4 -o addr show "$2" | awk '{sub("/.*", "", $4); print $4}')"
 fi
 if [ "$(word net_link)" = yes ]; then

@@ -19,7 +19,6 @@ ip addr add 192.0.2.10/24 dev up0
 ip link set up0 up
 ip route add default via 192.0.2.1
 tunctl -t rs0 >/dev/null
-while :; do echo reached | nc -l -p 5003 -s 127.0.0.1; done >/dev/null 2>&1 &
 dropbearkey -t ed25519 -f "$work/key" >"$work/key.text" 2>/dev/null
 ssh_key=$(sed -n 's/^ssh-ed25519 \([^ ]*\).*/\1/p' "$work/key.text")
 
@@ -146,7 +145,6 @@ quarter=$(((mib + 3) / 4))
 to_the_end is_moved tap=rs0 --net user,tcp=2222:22
 check_moved
 [ "$(value dhcp_address)" = 192.0.2.10 ] || fail "DHCP by passt: '$(value dhcp_address)'"
-[ -z "$(value of_the_host)" ] || fail "the guest reached the host's own service"
 ! pidof passt >/dev/null || fail "passt is still there"
 mib=$quarter
 to_the_end is_paused tap=rs0

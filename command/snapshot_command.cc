@@ -82,16 +82,14 @@ std::string TextOf(const Json& json) {
       used["read_pages"].get<uint64_t>(), devices.empty() ? " none" : devices);
 }
 
-// A name may be anything where the file is another's.
-std::string Text(const Json& json) {
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
-}
-
 absl::Status Info(const SnapshotOptions& options) {
   RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenAnySnapshot(options.directories.front()));
   RINGSIDE_RETURN_IF_ERROR(snapshot.working_set_status);
   RINGSIDE_ASSIGN_OR_RETURN(const Json json, Describe(snapshot));
-  return WriteToStdout(options.json ? Text(json) : TextOf(json));
+  // A name may be anything where the file is another's.
+  return WriteToStdout(options.json
+                           ? json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'
+                           : TextOf(json));
 }
 
 absl::Status Verify(const SnapshotOptions& options) {

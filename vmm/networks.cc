@@ -110,7 +110,6 @@ absl::Status Networks::Add(const NetConfig& config, const IoThreads& io_threads)
     RINGSIDE_ASSIGN_OR_RETURN(mac, ParseMac(config.mac));
   }
   networks_.emplace_back(config, id, std::move(mapped), std::move(host), mac);
-  networks_.back().link.SetMac(mac);
   return absl::OkStatus();
 }
 

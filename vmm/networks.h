@@ -63,6 +63,7 @@ class Networks {
           host(std::move(opened)),
           mac(mac_of) {
       throttle.Set(config.throttle);
+      link.SetMac(mac);
     }
 
     const NetConfig config;  // as it was at first

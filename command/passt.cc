@@ -15,17 +15,26 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/status.h"
+#include "command/resolvers.h"
 #include "vmm/networks.h"
 
 namespace ringside {
 namespace {
 
 constexpr int kItsSocket = 3;
+constexpr char kResolver[] = "169.254.1.1";  // that of Podman's guests of passt, too
 constexpr absl::Duration kPatience = absl::Seconds(1);
 
 std::vector<std::string> Command(const NetConfig& config) {
-  std::vector<std::string> command = {"passt",    "--foreground", "--quiet",
-                                      "--stderr", "--fd",         std::to_string(kItsSocket)};
+  // By itself it leads the gateway's address to the host's loopback, where services trust whoever
+  // asks: a guest has no business there, but with the resolver of names, where no other is known.
+  std::vector<std::string> command = {
+      "passt", "--foreground", "--quiet", "--fd", std::to_string(kItsSocket), "--no-map-gw"};
+  const std::vector<std::string> resolvers =
+      ResolversBehind("/etc/resolv.conf", "/run/systemd/resolve/resolv.conf");
+  for (const std::string& address : resolvers) command.insert(command.end(), {"--dns", address});
+  // Beside --dns, Debian 12's would lead there to the loopback.
+  if (resolvers.empty()) command.insert(command.end(), {"--dns-forward", kResolver});
   if (!config.tcp_ports.empty()) command.insert(command.end(), {"--tcp-ports", config.tcp_ports});
   if (!config.udp_ports.empty()) command.insert(command.end(), {"--udp-ports", config.udp_ports});
   return command;
@@ -78,11 +87,8 @@ absl::StatusOr<std::vector<Passt>> Passt::StartFor(MachineConfig& config) {
     NetConfig& network = config.networks[i];
     if (!network.user || !network.socket.empty() || network.stream_fd >= 0) continue;
     absl::StatusOr<Passt> passt = Start(network);
-    if (!passt.ok()) {
-      return absl::Status(
-          passt.status().code(),
-          absl::StrFormat("network '%s': %s", NetworkId(network, i), Message(passt.status())));
-    }
+    RINGSIDE_RETURN_IF_ERROR(
+        Of(absl::StrFormat("network '%s'", NetworkId(network, i)), passt.status()));
     network.stream_fd = passt->fd_.get();
     started.push_back(*std::move(passt));
   }

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <endian.h>
 #include <fcntl.h>
+#include <net/ethernet.h>
+#include <netinet/ip.h>
+#include <netinet/ip6.h>
 #include <sys/socket.h>
 
 #include "base/status.h"
@@ -23,6 +26,26 @@ uint32_t LengthAt(const std::byte* wire) {
   uint32_t length;
   std::memcpy(&length, wire, sizeof length);
   return be32toh(length);
+}
+
+// As much of a frame as says where it goes.
+using FrameHead = std::array<std::byte, sizeof(ether_header) + sizeof(ip6_hdr)>;
+
+// Whether no wire carries it: it is for an IPv4 address of loopback or of "this host" (RFC 1122,
+// section 3.2.1.3), or for an IPv6 address of ::/80, which has loopback, the unspecified address
+// and IPv4's in it (RFC 4291, section 2.5). A peer that connects its own sockets to what a guest
+// names, as passt does, would lead it to services that trust whoever is on their host.
+bool IsForLoopback(const FrameHead& head) {
+  const auto* const bytes = reinterpret_cast<const uint8_t*>(head.data());
+  const uint8_t* const packet = bytes + sizeof(ether_header);
+  const int type = bytes[offsetof(ether_header, ether_type)] << 8 |
+                   bytes[offsetof(ether_header, ether_type) + 1];
+  if (type == ETHERTYPE_IP) {
+    const uint8_t network = packet[offsetof(iphdr, daddr)];
+    return network == 0 || network == IN_LOOPBACKNET;
+  }
+  const uint8_t* const to = packet + offsetof(ip6_hdr, ip6_dst);
+  return type == ETHERTYPE_IPV6 && std::all_of(to, to + 10, [](uint8_t byte) { return byte == 0; });
 }
 
 // Copies `bytes` into what is left of the room, and returns where that goes on.
@@ -101,21 +124,29 @@ FrameChannel::Sent StreamNetwork::Channel::Send(std::span<const iovec> frame) {
   if (HasUnsent()) {
     if (const Sent flushed = Flush(); flushed != Sent::kYes) return flushed;
   }
-  // The frame without its header.
-  uint32_t length = 0;
+  // The frame without its header. What is looked at is copied: the guest may change it meanwhile.
+  FrameHead head = {};
+  size_t head_size = 0;
   size_t to_skip = kNetHeaderSize;
-  size_t count = 1;
+  size_t count = 2;
+  uint32_t length = 0;
   for (const iovec& part : frame) {
     const size_t skipped = std::min(to_skip, part.iov_len);
     to_skip -= skipped;
-    if (skipped == part.iov_len) continue;
-    // More pieces than one call takes, with the length in front: no driver has so many.
+    const std::span rest(static_cast<std::byte*>(part.iov_base) + skipped, part.iov_len - skipped);
+    const size_t copied = std::min(head.size() - head_size, rest.size());
+    std::copy_n(rest.data(), copied, head.begin() + head_size);
+    head_size += copied;
+    length += static_cast<uint32_t>(rest.size());
+    if (copied == rest.size()) continue;
+    // More pieces than one call takes, with two in front: no driver has so many.
     if (count == wire_.size()) return Sent::kDropped;
-    wire_[count++] = {static_cast<std::byte*>(part.iov_base) + skipped, part.iov_len - skipped};
-    length += static_cast<uint32_t>(part.iov_len - skipped);
+    wire_[count++] = {rest.data() + copied, rest.size() - copied};
   }
+  if (IsForLoopback(head)) return Sent::kDropped;
   uint32_t length_on_wire = htobe32(length);
   wire_[0] = {&length_on_wire, sizeof length_on_wire};
+  wire_[1] = {head.data(), head_size};
   const std::span parts = std::span(wire_).first(count);
   const ssize_t sent = SendParts(parts);
   if (sent == kNothing) return Sent::kFull;

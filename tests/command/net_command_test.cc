@@ -65,14 +65,15 @@ TEST_F(NetCommandTest, APasstThatEndsAtOnceEndsTheCommand) {
 }
 
 // A script in passt's place tells what it was given.
-TEST(PasstTest, HasNoDescriptorsButItsOwn) {
+TEST(PasstTest, HasNoDescriptorsButItsOwnAndDoesNotLeadToTheHost) {
   const testing::TempDirectory directory;
   const testing::TempFile leaked(0);
   // Without FD_CLOEXEC, as from whoever starts the command.
   const UniqueFd inherited(testing::Must(open(leaked.path().c_str(), O_RDONLY), "open"));
   {
     std::ofstream script(directory.path() / "passt");
-    script << "#!/bin/sh\nls -l /proc/$$/fd > " << (directory.path() / "fds").string()
+    script << "#!/bin/sh\necho \"$@\" > " << (directory.path() / "words").string()
+           << "\nls -l /proc/$$/fd > " << (directory.path() / "fds").string()
            << "\nexec cat <&3 >/dev/null\n";
   }
   std::filesystem::permissions(directory.path() / "passt", std::filesystem::perms::owner_all);
@@ -85,6 +86,10 @@ TEST(PasstTest, HasNoDescriptorsButItsOwn) {
     return fds.find(" 3 -> socket:") != std::string::npos;
   })) << fds;
   EXPECT_THAT(fds, Not(HasSubstr(leaked.path())));
+  std::string words;
+  std::getline(std::ifstream(directory.path() / "words"), words);
+  EXPECT_THAT(words, HasSubstr("--no-map-gw")) << "the guest would reach the host's own services";
+  EXPECT_THAT(words, HasSubstr("--dns"));
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // socket takes, and what is none.
 #include "net/stream_network.h"
 
+#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -89,11 +90,14 @@ TEST_F(StreamNetworkTest, FramesComeWholeHoweverTheyAreCut) {
 }
 
 TEST_F(StreamNetworkTest, AFrameInMorePiecesThanOneCallTakesIsDropped) {
-  for (const size_t pieces : {kMaxFrameParts - 1, kMaxFrameParts}) {
-    Bytes frame(pieces * 60, 5);
+  // The length has one, and of the first there is more than the head of a frame.
+  for (const size_t pieces : {kMaxFrameParts - 2, kMaxFrameParts - 1}) {
+    Bytes frame(70 + (pieces - 1) * 60, 5);
     std::vector<iovec> parts;
-    for (size_t i = 0; i < pieces; ++i) parts.push_back({&frame[60 * i], 60});
-    EXPECT_EQ(channel().Send(parts), pieces < kMaxFrameParts ? kYes : kDropped);
+    for (size_t i = 0; i < pieces; ++i) {
+      parts.push_back({&frame[i == 0 ? 0 : 10 + 60 * i], i == 0 ? size_t{70} : size_t{60}});
+    }
+    EXPECT_EQ(channel().Send(parts), pieces < kMaxFrameParts - 1 ? kYes : kDropped);
   }
   EXPECT_EQ(Send(Bytes(100, 9)), kYes);
 }
@@ -104,6 +108,31 @@ TEST_F(StreamNetworkTest, AFrameGoesOutWithItsLength) {
   Bytes got(200);
   got.resize(static_cast<size_t>(read(peer_.get(), got.data(), got.size())));
   EXPECT_EQ(got, OnWire(frame));
+}
+
+// passt connects a socket of the host's to whatever address a guest's packet has.
+TEST_F(StreamNetworkTest, WhatIsForLoopbackDoesNotGoOut) {
+  const auto packet = [](uint16_t type, const char* to) {
+    Bytes frame(100, 9);
+    frame[12] = static_cast<uint8_t>(type >> 8);
+    frame[13] = static_cast<uint8_t>(type);
+    inet_pton(type == 0x800 ? AF_INET : AF_INET6, to, &frame[14 + (type == 0x800 ? 16 : 24)]);
+    return frame;
+  };
+  for (const char* to : {"127.0.0.1", "127.255.255.254", "0.0.0.0"}) {
+    EXPECT_EQ(Send(packet(0x800, to)), kDropped) << to;
+  }
+  for (const char* to : {"::1", "::", "::ffff:127.0.0.1", "::ffff:0.0.0.0", "::127.0.0.1"}) {
+    EXPECT_EQ(Send(packet(0x86dd, to)), kDropped) << to;
+  }
+  EXPECT_EQ(recv(peer_.get(), Bytes(200).data(), 200, MSG_DONTWAIT), -1);
+  for (const char* to : {"10.0.0.1", "126.0.0.1", "128.0.0.1", "255.255.255.255"}) {
+    EXPECT_EQ(Send(packet(0x800, to)), kYes) << to;
+  }
+  for (const char* to : {"2001:db8::1", "fe80::1", "ff02::1", "0:0:0:0:1::1"}) {
+    EXPECT_EQ(Send(packet(0x86dd, to)), kYes) << to;
+  }
+  EXPECT_EQ(Send(packet(0x806, "::1")), kYes) << "neither";
 }
 
 TEST_F(StreamNetworkTest, WhatTheSocketDoesNotTakeFollows) {

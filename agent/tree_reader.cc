@@ -16,6 +16,7 @@ namespace {
 constexpr int kCareful = O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC;
 
 // Of a stream that another process has made one that does not wait. Whether it is worth a try.
+// Files of the kernel's that may have nothing to read, such as /proc/kmsg, are not waited for.
 bool AwaitInput(int fd) {
   pollfd input = {.fd = fd, .events = POLLIN, .revents = 0};
   return poll(&input, 1, -1) > 0 || errno == EINTR;
@@ -125,7 +126,8 @@ AgentFault TreeReader::StepFile(std::string& out) {
   ssize_t got;
   do {
     got = read(file_.get(), data.data(), data.size());
-  } while (got < 0 && (errno == EINTR || (errno == EAGAIN && AwaitInput(file_.get()))));
+  } while (got < 0 &&
+           (errno == EINTR || (errno == EAGAIN && is_stream_ && AwaitInput(file_.get()))));
   if (got < 0) return AgentFault::Of(errno, "cannot read", file_name_);
   if (got == 0) {
     file_ = UniqueFd();

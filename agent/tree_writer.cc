@@ -108,11 +108,13 @@ AgentFault TreeWriter::TakeEntry(const EntryMessage& sent) {
 }
 
 // A device, a FIFO or a socket is more than a name that may be had: nor is a link to one, such as
-// /dev/stdout, replaced.
+// /dev/stdout, replaced where the user has named it. Links within a tree are whatever its sender
+// has made them, and lead nobody anywhere.
 AgentFault TreeWriter::CheckIsReplaced(std::string_view name) const {
   struct stat there = {};
-  if (fstatat(place(), std::string(name).c_str(), &there, 0) != 0) return {};
-  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) return {};
+  const int flags = entered_.empty() ? 0 : AT_SYMLINK_NOFOLLOW;
+  if (fstatat(place(), std::string(name).c_str(), &there, flags) != 0) return {};
+  if (S_ISREG(there.st_mode) || S_ISDIR(there.st_mode) || S_ISLNK(there.st_mode)) return {};
   constexpr char kWhy[] =
       "' is a device, a FIFO or a socket, and copies replace files and links alone; give another "
       "name";

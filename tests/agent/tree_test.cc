@@ -3,6 +3,8 @@
 #include <fstream>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include "agent/tree_reader.h"
@@ -257,6 +259,38 @@ TEST_F(TreeTest, WhatCannotBeReadOrPutIsAFault) {
   without.Open((root_ / "to").string(), false);
   std::string out;
   EXPECT_EQ(without.Step(out).error, EISDIR);
+}
+
+// The second time each is there already, and is what it was.
+TEST_F(TreeTest, LinksWithinATreeAreReplacedWhateverTheyLeadTo) {
+  fs::create_directory(root_ / "from");
+  fs::create_symlink("/dev/null", root_ / "from/masked");
+  for (int i = 0; i < 2; ++i) EXPECT_FALSE(Copy(root_ / "from", root_ / "to"));
+  EXPECT_EQ(fs::read_symlink(root_ / "to/from/masked"), "/dev/null");
+  fs::remove(root_ / "from/masked");
+  Put(root_ / "from/masked", "text", 0600);
+  EXPECT_FALSE(Copy(root_ / "from", root_ / "to"));
+  EXPECT_EQ(TextOf(root_ / "to/from/masked"), "text");
+}
+
+// A file of the kernel's that has nothing to read, and may not have for hours.
+TEST_F(TreeTest, AFileThatHasNothingYetHoldsNobody) {
+  if (unshare(CLONE_NEWNS) != 0 || mount("", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      mount("", (root_ / "to").c_str(), "tracefs", 0, nullptr) != 0) {
+    GTEST_SKIP() << "no tracefs can be mounted here: " << strerror(errno);
+  }
+  const fs::path own = root_ / "to/instances" / root_.filename();  // nobody else reads that
+  ASSERT_EQ(mkdir(own.c_str(), 0700), 0);
+  TreeReader reader;
+  reader.Open((own / "trace_pipe").string(), false);
+  std::string out;
+  EXPECT_FALSE(reader.Step(out));
+  AgentFault fault;
+  for (int i = 0; i < 1000 && !fault; ++i) fault = reader.Step(out);
+  EXPECT_EQ(fault.error, EAGAIN);
+  reader = TreeReader();
+  EXPECT_EQ(rmdir(own.c_str()), 0);
+  EXPECT_EQ(umount2((root_ / "to").c_str(), MNT_DETACH), 0);
 }
 
 }  // namespace

@@ -59,7 +59,7 @@ class Choice(unittest.TestCase):
         path.write_text(text)
 
     def change(self, name):
-        self.write(name, FILES.get(name, "") + "// changed\n")
+        self.write(name, FILES.get(name, "") + "int changed;\n")
 
     def assert_chosen(self, expected, everything=False):
         self.assertEqual(tidy.chosen(self.checkout, everything)[0], expected)
@@ -72,6 +72,17 @@ class Choice(unittest.TestCase):
     def test_nothing_has_changed(self):
         self.assert_chosen([])
         self.assert_chosen(ALL, everything=True)
+
+    def test_comments_are_not_looked_at(self):
+        code = '#include "base/fd.h"\nconst char* url = "http://a";  // one\n/* two */ int a;\n'
+        self.write("base/fd.cc", code)
+        self.write(tidy.BASE_FILE, self.commit())
+        self.write("base/fd.cc", code.replace("one", "1 \" one").replace("/* two */", "// two\n"))
+        self.assert_chosen([])
+        for other in (code.replace("//a", "//b"), code.replace("int a", "int b"),
+                      code.replace("one", "NOLINT"), code.replace(" two ", "two=")):
+            self.write("base/fd.cc", other)
+            self.assert_chosen(["base/fd.cc"])
 
     def test_a_source_is_looked_at_alone(self):
         self.change("poll/ring.cc")

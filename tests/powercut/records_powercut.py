@@ -19,7 +19,7 @@ RINGSIDE, GUEST, CHECK = (str(Path(word).resolve()) for word in sys.argv[1:4])
 DISK = sys.argv[4]
 POINTS = ["--points", "all"] if sys.argv[5:] == ["all"] else ["--points", "flushes",
                                                               "--points", "200"]
-if DISK != "raw" and "all" not in POINTS:  # an image of these takes several times as long to check
+if "all" not in POINTS:  # a process for each image
     POINTS += ["--subsets", "4", "--singles", "4"]
 POWERCUT = Path(__file__).resolve().parents[2] / "tools" / "powercut"
 SEED = 17

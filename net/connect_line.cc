@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "absl/strings/match.h"
+
 namespace ringside {
 
 ConnectLine ParseConnectLine(std::string_view bytes) {
@@ -9,14 +11,18 @@ ConnectLine ParseConnectLine(std::string_view bytes) {
   bytes = bytes.substr(0, ConnectLine::kMaxLength);
   const std::string_view command = bytes.substr(0, kCommand.size());
   // Wrong from its first wrong byte on: nobody has to wait for the rest.
-  if (command != kCommand.substr(0, command.size())) return {.state = ConnectLine::State::kWrong};
+  if (!absl::EqualsIgnoreCase({command.data(), command.size()},
+                              {kCommand.data(), command.size()})) {
+    return {.state = ConnectLine::State::kWrong};
+  }
   const size_t end = bytes.find('\n');
   if (end == std::string_view::npos) {
     return {.state = bytes.size() < ConnectLine::kMaxLength ? ConnectLine::State::kPartial
                                                             : ConnectLine::State::kWrong};
   }
   ConnectLine line = {.state = ConnectLine::State::kWhole, .length = end + 1};
-  const char* const last = bytes.data() + end;
+  // A terminal's line, too.
+  const char* const last = bytes.data() + end - (bytes[end - 1] == '\r' ? 1 : 0);
   // Digits alone: from_chars takes no sign of an unsigned number, and no spaces.
   const auto [stop, error] = std::from_chars(bytes.data() + kCommand.size(), last, line.port);
   if (error != std::errc() || stop != last) line.state = ConnectLine::State::kWrong;

@@ -1,5 +1,6 @@
 // The line with which a client of a vsock's socket says which port of the guest it wants:
-// "CONNECT 1024\n". What follows the line is the guest's, and is not read here.
+// "CONNECT 1024\n", in small letters and with a carriage return, too, as Firecracker takes it. What
+// follows the line is the guest's, and is not read here.
 #pragma once
 
 #include <cstddef>

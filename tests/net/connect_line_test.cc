@@ -19,6 +19,15 @@ TEST(ConnectLineTest, TakesPorts) {
   }
 }
 
+TEST(ConnectLineTest, TakesWhatPeopleType) {
+  for (const std::string line : {"connect 52\n", "Connect 52\r\n"}) {
+    const ConnectLine parsed = ParseConnectLine(line + "\n");
+    EXPECT_EQ(parsed.state, State::kWhole) << line;
+    EXPECT_EQ(parsed.port, 52U);
+    EXPECT_EQ(parsed.length, line.size());
+  }
+}
+
 TEST(ConnectLineTest, WaitsForTheRest) {
   const std::string line = "CONNECT 52\n";
   for (size_t size = 0; size < line.size(); ++size) {
@@ -28,9 +37,9 @@ TEST(ConnectLineTest, WaitsForTheRest) {
 
 TEST(ConnectLineTest, RefusesAllElse) {
   for (const char* const line :
-       {"connect 52\n", "GET / HTTP/1.1\n", "\n", "CONNECT\n", "CONNECT \n", "CONNECT -1\n",
-        "CONNECT +1\n", "CONNECT 4294967296\n", "CONNECT 5 2\n", "CONNECT 52\r\n", "CONNECT  52\n",
-        "CONNECT 0x10\n", "D", "CONNECTX"}) {
+       {"GET / HTTP/1.1\n", "\n", "CONNECT\n", "CONNECT \n", "CONNECT -1\n", "CONNECT +1\n",
+        "CONNECT 4294967296\n", "CONNECT 5 2\n", "CONNECT 52\r\r\n", "CONNECT \r\n", "\r\n",
+        "CONNECT  52\n", "CONNECT 0x10\n", "D", "CONNECTX"}) {
     EXPECT_EQ(ParseConnectLine(line).state, State::kWrong) << line;
   }
 }

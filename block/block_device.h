@@ -108,10 +108,15 @@ class BlockDevice {
   virtual const BlockInfo& info() const = 0;
   // What it is, and what all its channels have counted so far. Any thread.
   virtual BlockStatistics Statistics() const { return {}; }
-  // As which whoever opens it next will find it; nothing where content cannot be told apart.
-  virtual std::optional<ContentId> NextFound() const { return std::nullopt; }
+  // As which whoever opens it next will find it, written or not; nothing where content cannot be
+  // told apart.
+  virtual std::optional<ContentId> KeepFound() { return std::nullopt; }
   // As which it was found when it was opened, then what it stands on, from there down.
   virtual std::vector<ContentId> Found() const { return {}; }
+  // The error of a flush that failed for good, whose pages the kernel has dropped: all flushes fail
+  // with it. Null: there is no such thing, each flush is tried. Others who flush what is below say
+  // here what they were told. Any thread.
+  virtual std::atomic<int>* flush_error() { return nullptr; }
   // The memory that segments will point to, by their `region`: for devices that reach it by DMA.
   // Once for each memory, before the first request; the memory outlives the device.
   virtual absl::Status MapMemory(std::span<const MemoryRegion> /*regions*/) {

@@ -3,6 +3,7 @@
 // Threads and ownership: as BlockDevice; it owns what is below.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,7 +18,8 @@ class BlockFilter : public BlockDevice {
  public:
   const BlockInfo& info() const override { return below_->info(); }
   BlockStatistics Statistics() const override { return below_->Statistics(); }
-  std::optional<ContentId> NextFound() const override { return below_->NextFound(); }
+  std::optional<ContentId> KeepFound() override { return below_->KeepFound(); }
+  std::atomic<int>* flush_error() override { return below_->flush_error(); }
   std::vector<ContentId> Found() const override { return below_->Found(); }
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override {
     return below_->MapMemory(regions);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cerrno>
 #include <cstring>
+#include <optional>
 
 #include "base/status.h"
 #include "devices/state_check.h"
@@ -81,8 +83,41 @@ class VirtioBlk::Share {
   BlockChannel& channel() { return *channel_; }
   // Any thread: the channel, if there is one, is told that the machine is over.
   void Cancel() { io_thread_.Post(cancel_); }
+  // Any other thread: the result; nothing where there is no channel.
+  std::optional<int> Flush(absl::FunctionRef<bool()> is_over) {
+    HostFlush flush(io_thread_);
+    bool has_channel = false;
+    io_thread_.RunAndWait([&] {
+      has_channel = channel_ != nullptr;
+      if (has_channel) flush.SubmitTo(*channel_);
+    });
+    if (!has_channel) return std::nullopt;
+    while (!flush.ended.WaitFor(kLookAgain)) {
+      if (is_over()) Cancel();
+    }
+    return flush.result;
+  }
 
  private:
+  static constexpr absl::Duration kLookAgain = absl::Milliseconds(50);
+
+  // That no guest has asked for.
+  struct HostFlush : BlockRequest {
+    explicit HostFlush(IoThread& on) : BlockRequest{.op = BlockOp::kFlush}, io_thread(on) {
+      done = [](BlockRequest& request) {
+        auto& self = static_cast<HostFlush&>(request);
+        self.io_thread.RequestEnds();
+        self.ended.Notify();
+      };
+    }
+    void SubmitTo(BlockChannel& channel) {
+      io_thread.RequestBegins();
+      channel.Submit(*this);
+    }
+    IoThread& io_thread;
+    Event ended;
+  };
+
   void CancelHere() {
     if (channel_ != nullptr) channel_->Cancel();
   }
@@ -174,6 +209,25 @@ absl::Status VirtioBlk::Exchange(BlockDevice& next) {
   begins_write_back_.store(next.info().write_back, std::memory_order_relaxed);
   RenewWorkers();
   return absl::OkStatus();
+}
+
+// One of its channels will do: what is written is the disk's.
+int VirtioBlk::Flush(absl::FunctionRef<bool()> is_over) {
+  if (view_.info.read_only) return 0;
+  std::vector<Share*> shares;
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& share : shares_) shares.push_back(share.get());
+  }
+  for (Share* const share : shares) {
+    if (const std::optional<int> result = share->Flush(is_over)) return *result;
+  }
+  // Those of a device that was made anew come with its queues, but what was written before is
+  // there.
+  Share& share = ShareOf(io_thread(0));
+  absl::Status status;
+  share.io_thread().RunAndWait([&] { status = share.Open(); });
+  return status.ok() ? *share.Flush(is_over) : -EIO;
 }
 
 void VirtioBlk::Cancel() {

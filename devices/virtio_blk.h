@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "base/sync.h"
 #include "block/block_device.h"
@@ -50,6 +51,11 @@ class VirtioBlk final : public QueuedDevice {
   // driver was told the disk can. On an error nothing has changed. When this returns nothing uses
   // the disk before. Waits for a turn of each I/O thread.
   absl::Status Exchange(BlockDevice& next);
+
+  // Of a device whose queues rest and do not move: has what the guest has written be durable, as if
+  // it had asked for that. Waits for the storage; once `is_over` says so, only for what that has
+  // begun. 0 or -errno.
+  int Flush(absl::FunctionRef<bool()> is_over);
 
   // See BlockChannel::Cancel.
   void Cancel() override;

@@ -59,6 +59,10 @@ absl::StatusOr<std::unique_ptr<FileDevice>> FileDevice::Create(const FileConfig&
   return device;
 }
 
+std::atomic<int>* FileDevice::flush_error() {
+  return target_->direct ? nullptr : &target_->flush_error;
+}
+
 absl::Status FileDevice::Resize(std::optional<uint64_t> size) {
   const bool is_block_device = info_.host_device != 0;
   if (size && is_block_device) {
@@ -119,8 +123,7 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> FileDevice::MakeChannel(Engine eng
     case Engine::kNative: {
       auto channel = AioChannel::Create(io_thread, *target_, counters, *workers_);
       if (channel.ok()) return channel;
-      return absl::Status(channel.status().code(), absl::StrFormat("disk '%s': %s", config_.path,
-                                                                   Message(channel.status())));
+      return Of(absl::StrFormat("disk '%s'", config_.path), channel.status());
     }
     case Engine::kAuto:
     case Engine::kThreads:

@@ -45,6 +45,8 @@ class FileDevice final : public BlockDevice {
   // The engine is that of the newest channel.
   BlockStatistics Statistics() const override;
 
+  // Without O_DIRECT.
+  std::atomic<int>* flush_error() override;
   // A regular file is made longer by a hole. The size of a block device is its owner's to change.
   absl::Status Resize(std::optional<uint64_t> size) override;
   // FailedPrecondition where the engine asked for is not to be had. A channel is not destroyed from

@@ -175,7 +175,7 @@ FileOp::Next FileOp::AdvanceTransfer(int64_t result) {
     count &= ~uint64_t{context_->target.offset_alignment - 1};
     if (count == 0) return Done(some ? -EIO : -ENOSPC);
     MoveBy(count);
-    if (done_ == total_) return Done(0);
+    if (done_ == total_) return Done(step_.flags == RWF_DSYNC ? LostBefore() : 0);
   }
   if (is_short) context_->counters.short_transfers.Add();
   return PrepareTransfer();
@@ -186,8 +186,12 @@ FileOp::Next FileOp::AdvanceSync(int64_t result) {
     NoteLost(result);
     return Done(static_cast<int>(result));
   }
-  // Another flush may have been told, by a kernel that tells once, of what this one has lost.
-  return Done(context_->target.flush_error.load(std::memory_order_relaxed));
+  return Done(LostBefore());
+}
+
+// What another flush has been told, by a kernel that tells once; this one may have lost it.
+int FileOp::LostBefore() const {
+  return context_->target.flush_error.load(std::memory_order_relaxed);
 }
 
 // Of the page cache, which keeps nothing of what it could not write.
@@ -219,8 +223,7 @@ FileOp::Next FileOp::SyncOrDone() {
 }
 
 FileOp::Next FileOp::Sync() {
-  const int error = context_->target.flush_error.load(std::memory_order_relaxed);
-  if (error != 0) return Done(error);
+  if (const int error = LostBefore(); error != 0) return Done(error);
   step_.kind = FileStep::Kind::kSync;
   return Next::kStep;
 }

@@ -105,6 +105,7 @@ class FileOp {
   Next Allocate(Zeroing how);
   Next SyncOrDone();
   void NoteLost(int64_t error);
+  int LostBefore() const;
   Next Done(int result);
 
   bool writing() const { return step_.kind == FileStep::Kind::kWrite; }

@@ -1,6 +1,7 @@
 #include "file/file_open.h"
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cerrno>
 #include <cstdlib>
@@ -37,7 +38,7 @@ struct DirectAlignment {
 class Opening {
  public:
   Opening(const FileConfig& config, Logger logger, UniqueFd opened)
-      : config_(config), logger_(logger), fd_(std::move(opened)) {}
+      : config_(config), logger_(logger), is_given_(opened.valid()), fd_(std::move(opened)) {}
   absl::StatusOr<OpenedFile> Run();
 
  private:
@@ -47,6 +48,7 @@ class Opening {
   absl::Status Open();
   absl::Status TakeOpened();
   absl::Status ReadSize();
+  void WarnOfFormat() const;
   absl::Status ChooseCache();
   absl::Status TurnDirectOn();
   absl::StatusOr<DirectAlignment> FindAlignment() const;
@@ -65,6 +67,7 @@ class Opening {
 
   const FileConfig& config_;
   const Logger logger_;
+  const bool is_given_;  // by somebody who knows what it is
   const std::string name_ = absl::StrFormat("disk '%s'", config_.path);
   UniqueFd fd_;
   struct stat stat_ = {};
@@ -79,6 +82,7 @@ absl::StatusOr<OpenedFile> Opening::Run() {
   // Before anything is learned of the content: another writer may be about to change its size.
   RINGSIDE_RETURN_IF_ERROR(LockFile(fd_.get(), config_.read_only, name_));
   RINGSIDE_RETURN_IF_ERROR(ReadSize());
+  if (!is_given_) WarnOfFormat();
   RINGSIDE_RETURN_IF_ERROR(ChooseCache());
   DescribeBlocks();
   auto target = std::make_unique<FileTarget>();
@@ -146,8 +150,7 @@ absl::Status Opening::ReadSize() {
   if (fstat(fd_.get(), &stat_) != 0) return ErrnoError(errno, "cannot stat " + name_);
   const absl::StatusOr<uint64_t> size = ReadFileSize(fd_.get(), is_block_device());
   if (!size.ok()) {
-    return absl::Status(size.status().code(),
-                        absl::StrFormat("%s: %s", name_, Message(size.status())));
+    return Of(name_, size.status());
   }
   size_ = *size;
   if (size_ == 0) {
@@ -160,6 +163,30 @@ absl::Status Opening::ReadSize() {
         name_, size_, config_.path);
   }
   return absl::OkStatus();
+}
+
+// The bytes are the disk, whatever they are: what acts on them lets a guest choose the files of its
+// host, which has bitten others. But they may be another's way to keep a disk.
+void Opening::WarnOfFormat() const {
+  struct Format {
+    std::string_view magic;
+    const char* name;
+    const char* remedy;
+  };
+  static constexpr std::array kFormats = {
+      Format{"QFI\xfb", "qcow2 image", "'qemu-img convert -O raw'"},
+      Format{"KDMV", "VMDK image", "'qemu-img convert -O raw'"},
+      Format{"vhdxfile", "VHDX image", "'qemu-img convert -O raw'"},
+      Format{"RSOVLAY\n", "overlay of Ringside", "base= and overlay= in place of path="}};
+  std::array<char, 8> begin = {};
+  if (pread(fd_.get(), begin.data(), begin.size(), 0) != std::ssize(begin)) return;
+  for (const Format& format : kFormats) {
+    if (!std::string_view(begin.data(), begin.size()).starts_with(format.magic)) continue;
+    logger_.Log(Severity::kWarning,
+                "%s begins like a file that is a %s, and the guest sees these bytes as they are; "
+                "if its disk is meant, use %s",
+                name_, format.name, format.remedy);
+  }
 }
 
 absl::Status Opening::ChooseCache() {

@@ -130,12 +130,6 @@ absl::StatusOr<ApplyResult> ApplyToRaw(const ApplyOptions& options,
 
 // ---- Onto an overlay ----
 
-bool IsSameBase(const BaseIdentity& a, const BaseIdentity& b) {
-  if (a.has_digest != 0 && b.has_digest != 0) return a.size == b.size && a.digest == b.digest;
-  return a.kind == b.kind && a.size == b.size && a.modified_ns == b.modified_ns && a.id == b.id &&
-         a.generation == b.generation;
-}
-
 class ApplyingToOverlay {
  public:
   ApplyingToOverlay(OverlayImage& overlay, const std::vector<DeltaFile>& deltas, Progress& progress)

@@ -18,6 +18,7 @@ namespace ringside {
 struct DiffResult {
   DeltaFile::Contents contents;
   OverlayId point = {}, parent = {};
+  BaseIdentity base = {};  // of one that has neither a parent nor all of the disk
   bool is_full = false;
   bool was_there = false;  // an earlier call made it, and was cut off before it could say so
 };

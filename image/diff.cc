@@ -35,6 +35,7 @@ class Differing {
  private:
   absl::StatusOr<DiffResult> Describe(const std::string& path) const;
   absl::StatusOr<bool> IsUnchanged() const;
+  bool CameToNothing(const DiffResult& there) const;
   absl::StatusOr<DiffResult> TakeFinished() const;
   absl::StatusOr<DiffResult> Make();
   absl::Status SetPoint(const OverlayId& point);
@@ -59,18 +60,28 @@ absl::StatusOr<DiffResult> Differing::Run() {
       RINGSIDE_RETURN_IF_ERROR(Rename());
       return there;
     }
-    if (there.is_full || there.parent != header.point) {
+    if (!CameToNothing(there)) {
       return absl::FailedPreconditionError(absl::StrFormat(
           "'%s' is an earlier backup that later ones may follow; give another path, and rename or "
           "remove that file",
           part_));
     }
-    // The overlay never came to its point: it is of no use.
     if (unlink(part_.c_str()) != 0) {
       return ErrnoError(errno, absl::StrFormat("cannot remove '%s'", part_));
     }
   }
   return Make();
+}
+
+// Whether the overlay, which is at its parent, never came to its point: it is of no use. Of one
+// without a parent later ones may follow and have been committed, which changes the base. That of a
+// block device does not show.
+bool Differing::CameToNothing(const DiffResult& there) const {
+  const OverlayHeader& header = overlay_.header();
+  if (there.is_full || there.parent != header.point) return false;
+  if (header.point != OverlayId()) return true;
+  const bool shows = there.base.kind != BaseKind::kRaw || there.base.modified_ns != 0;
+  return shows && IsSameBase(there.base, header.base);
 }
 
 // Of a file that has to be this overlay's backup.
@@ -83,6 +94,7 @@ absl::StatusOr<DiffResult> Differing::Describe(const std::string& path) const {
   }
   DiffResult result = {.point = delta->header().point,
                        .parent = delta->header().parent,
+                       .base = delta->header().base,
                        .is_full = delta->is_full(),
                        .was_there = true};
   RINGSIDE_ASSIGN_OR_RETURN(result.contents, delta->Verify(progress_));

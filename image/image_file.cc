@@ -8,6 +8,7 @@
 
 #include "base/open_error.h"
 #include "base/status.h"
+#include "base/whole_io.h"
 #include "block/file_lock.h"
 #include "file/file_open.h"
 
@@ -68,8 +69,7 @@ absl::Status ImageFile::Error(int error, const char* what) const {
 absl::StatusOr<uint64_t> ImageFile::Size() const {
   absl::StatusOr<uint64_t> size = ReadFileSize(fd_.get(), is_block_device_);
   if (size.ok()) return size;
-  return absl::Status(size.status().code(),
-                      absl::StrFormat("%s: %s", name_, Message(size.status())));
+  return Of(name_, size.status());
 }
 
 uint64_t ImageFile::BytesOnHost() const {
@@ -79,16 +79,11 @@ uint64_t ImageFile::BytesOnHost() const {
 }
 
 absl::Status ImageFile::Read(uint64_t offset, std::span<std::byte> bytes) const {
-  while (!bytes.empty()) {
-    const ssize_t got = pread(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return Error(errno, "read");
-    if (got == 0) {
-      return BadInput("%s ends at byte %d, before its content does; it was cut short", name_,
-                      offset);
-    }
-    bytes = bytes.subspan(static_cast<size_t>(got));
-    offset += static_cast<uint64_t>(got);
+  const ssize_t got = ReadWholeAt(fd_.get(), bytes, offset);
+  if (got < 0) return Error(static_cast<int>(-got), "read");
+  if (static_cast<size_t>(got) < bytes.size()) {
+    return BadInput("%s ends at byte %d, before its content does; it was cut short", name_,
+                    offset + static_cast<uint64_t>(got));
   }
   return absl::OkStatus();
 }
@@ -105,14 +100,8 @@ absl::Status ImageFile::Observed(BlockOp op, uint64_t offset, uint64_t length,
 
 absl::Status ImageFile::Write(uint64_t offset, std::span<const std::byte> bytes) {
   return Observed(BlockOp::kWrite, offset, bytes.size(), bytes, [&]() -> absl::Status {
-    while (!bytes.empty()) {
-      const ssize_t put = pwrite(fd_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-      if (put < 0 && errno == EINTR) continue;
-      if (put < 0) return Error(errno, "write");
-      bytes = bytes.subspan(static_cast<size_t>(put));
-      offset += static_cast<uint64_t>(put);
-    }
-    return absl::OkStatus();
+    const int error = WriteWholeAt(fd_.get(), bytes, offset);
+    return error == 0 ? absl::OkStatus() : Error(-error, "write");
   });
 }
 

@@ -179,6 +179,18 @@ void BlockMap::SetZeroes(uint64_t first, uint64_t end) {
   zero_blocks_.fetch_add(came, std::memory_order_relaxed);
 }
 
+// Intents would say so after a kill, but DropIntents forgets them.
+void BlockMap::MayDiffer(uint64_t first, uint64_t end) {
+  if (dirty_ == nullptr) return;
+  ForEachWord(first, end, [&](uint64_t word, uint64_t mask) {
+    const uint64_t here = mask & Bits(here_[word]);
+    if ((here & ~Bits(dirty_[word])) == 0) return;
+    Set(dirty_[word], here);
+    Set(writable_[word], here);
+    MarkChanged(word * 64 / kBlocksPerMapPage);
+  });
+}
+
 uint64_t BlockMap::CountHere(uint64_t first, uint64_t end) const {
   uint64_t count = 0;
   ForEachWord(first, end, [&](uint64_t word, uint64_t mask) {

@@ -61,6 +61,9 @@ class BlockMap {
   // Their pages are changed then.
   void SetHere(uint64_t first, uint64_t end);
   void SetZeroes(uint64_t first, uint64_t end);
+  // A write to them that waited for its intent has failed, or was recalled, and may have changed
+  // those that are here.
+  void MayDiffer(uint64_t first, uint64_t end);
   uint64_t CountHere(uint64_t first, uint64_t end) const;
   // Whether a write may be lost by a power cut although its data is not: a page of theirs waits to
   // be written, or is being written.

@@ -212,14 +212,30 @@ OverlayDevice::OverlayDevice(const OverlayConfig& config, Parts parts, Logger lo
 
 OverlayDevice::~OverlayDevice() {
   if (!file_.has_value() || read_only_) return;
-  const MutexLock lock(state_.mutex);
-  std::optional<OverlayId> unchanged;
-  if (!state_.is_changed.load(std::memory_order_relaxed)) unchanged = found_.front().generation;
-  const absl::Status status = file_->EndUse(*state_.map, unchanged);
+  const absl::Status status = EndUse();
   if (!status.ok()) {
     logger_.Log(Severity::kError, "%s; what was written since the last flush is lost",
                 Message(status));
   }
+}
+
+absl::Status OverlayDevice::EndUse() {
+  // The kernel has dropped pages, and calls the next flush a success: the map may not say of their
+  // blocks that they are here. As it is, the file is one that nobody has closed.
+  if (const std::atomic<int>* const error = flush_error(); error != nullptr && *error != 0) {
+    return ErrnoError(-*error, "a flush has failed of " + file_->name());
+  }
+  const MutexLock lock(state_.mutex);
+  std::optional<OverlayId> unchanged;
+  if (!state_.is_changed.load(std::memory_order_relaxed)) unchanged = found_.front().generation;
+  return file_->EndUse(*state_.map, unchanged);
+}
+
+// One that was not written to is as it was found, once it is closed, and would be what nobody
+// knows.
+std::optional<ContentId> OverlayDevice::KeepFound() {
+  state_.Change();
+  return ContentOf(header_);
 }
 
 BlockStatistics OverlayDevice::Statistics() const {
@@ -259,7 +275,12 @@ absl::Status OverlayDevice::Resize(std::optional<uint64_t> size) {
     state_.Change();
     OverlayHeader next = file_->header();
     next.size = *size;
-    RINGSIDE_RETURN_IF_ERROR(file_->WriteHeader(next));
+    if (const absl::Status status = file_->WriteHeader(next); !status.ok()) {
+      // The kernel may have told it of pages that the guest's next flush is for, and tells once.
+      std::atomic<int>* const error = flush_error();
+      if (error != nullptr && file_->has_failed_to_flush()) *error = -EIO;
+      return status;
+    }
   }
   info_.size.Set(*size);
   return absl::OkStatus();

@@ -6,6 +6,7 @@
 // that the overlay was made on, FailedPrecondition.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,8 +29,9 @@ class OverlayDevice final : public BlockDevice {
 
   const BlockInfo& info() const override { return info_; }
   BlockStatistics Statistics() const override;
-  std::optional<ContentId> NextFound() const override { return ContentOf(header_); }
+  std::optional<ContentId> KeepFound() override;
   std::vector<ContentId> Found() const override { return found_; }
+  std::atomic<int>* flush_error() override { return data_->flush_error(); }
   absl::Status MapMemory(std::span<const MemoryRegion> regions) override;
   // Up to the capacity of its map.
   absl::Status Resize(std::optional<uint64_t> size) override;
@@ -52,6 +54,7 @@ class OverlayDevice final : public BlockDevice {
   };
 
   OverlayDevice(const OverlayConfig& config, Parts parts, Logger logger);
+  absl::Status EndUse();
   static ContentId ContentOf(const OverlayHeader& header) {
     return {.id = header.id, .generation = header.generation};
   }

@@ -12,6 +12,7 @@
 
 #include "base/open_error.h"
 #include "base/status.h"
+#include "base/whole_io.h"
 #include "block/file_lock.h"
 
 namespace ringside {
@@ -35,29 +36,13 @@ std::unique_ptr<T[], FreeMemory> Aligned(size_t count) {
 
 // -errno, EIO for what the file does not have.
 int ReadAt(int fd, void* to, size_t bytes, uint64_t offset) {
-  auto* at = static_cast<std::byte*>(to);
-  while (bytes != 0) {
-    const ssize_t got = pread(fd, at, bytes, static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return got == 0 ? -EIO : -errno;
-    at += got;
-    offset += static_cast<uint64_t>(got);
-    bytes -= static_cast<size_t>(got);
-  }
-  return 0;
+  const ssize_t got = ReadWholeAt(fd, {static_cast<std::byte*>(to), bytes}, offset);
+  if (got < 0) return static_cast<int>(got);
+  return static_cast<size_t>(got) == bytes ? 0 : -EIO;
 }
 
 int WriteAt(int fd, const void* from, size_t bytes, uint64_t offset) {
-  const auto* at = static_cast<const std::byte*>(from);
-  while (bytes != 0) {
-    const ssize_t put = pwrite(fd, at, bytes, static_cast<off_t>(offset));
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return put == 0 ? -ENOSPC : -errno;
-    at += put;
-    offset += static_cast<uint64_t>(put);
-    bytes -= static_cast<size_t>(put);
-  }
-  return 0;
+  return WriteWholeAt(fd, {static_cast<const std::byte*>(from), bytes}, offset);
 }
 
 absl::Status CannotOpen(int error, const std::string& name, OverlayAccess access) {
@@ -308,14 +293,21 @@ absl::Status OverlayFile::EndUse(BlockMap& map, const std::optional<OverlayId>& 
   RINGSIDE_RETURN_IF_ERROR(WriteMap(map));
   OverlayHeader next = header_;
   next.flags &= ~OverlayHeader::kInUse;
-  if (unchanged.has_value()) next.generation = *unchanged;
+  if (unchanged.has_value() && *unchanged != header_.generation) {
+    // What stands on it knows this one only.
+    next.generation = *unchanged;
+    return WriteHeader(next);
+  }
   next.sequence = header_.sequence + 1;
   // Not flushed: until it is durable, the file is one that nobody has closed, and as good.
   return PutHeader(next);
 }
 
 absl::Status OverlayFile::Flush() {
-  if (fdatasync(fd()) != 0) return ErrnoError(errno, "cannot flush " + name_);
+  if (fdatasync(fd()) != 0) {
+    has_failed_to_flush_ = true;
+    return ErrnoError(errno, "cannot flush " + name_);
+  }
   if (has_durable_name_) return absl::OkStatus();
   if (const int error = FlushDirectoryOf(path_); error != 0) {
     return ErrnoError(-error, "cannot flush the directory of " + name_);

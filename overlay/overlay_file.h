@@ -38,6 +38,8 @@ class OverlayFile {
   const std::string& path() const { return path_; }
   int fd() const { return fd_.get(); }
   bool is_new() const { return is_new_; }  // made by this object
+  // Whether a flush has failed, which the kernel tells of once.
+  bool has_failed_to_flush() const { return has_failed_to_flush_; }
 
   struct Loaded {
     std::unique_ptr<BlockMap> map;
@@ -80,6 +82,7 @@ class OverlayFile {
   unsigned slot_ = 0;  // that the header is in
   bool is_new_ = false;
   bool has_durable_name_ = true;
+  bool has_failed_to_flush_ = false;
 };
 
 // Makes the name of a file durable. 0 or -errno.

@@ -145,6 +145,12 @@ absl::StatusOr<ChosenHeader> ChooseHeader(const std::array<OverlayHeader, 2>& sl
   return ChosenHeader{.header = header, .slot = slot};
 }
 
+bool IsSameBase(const BaseIdentity& a, const BaseIdentity& b) {
+  if (a.has_digest != 0 && b.has_digest != 0) return a.size == b.size && a.digest == b.digest;
+  return a.kind == b.kind && a.size == b.size && a.modified_ns == b.modified_ns && a.id == b.id &&
+         a.generation == b.generation;
+}
+
 absl::Status CheckBase(const OverlayHeader& header, const BaseIdentity& base,
                        const std::string& name) {
   constexpr char kRemedy[] = "give that back, or use 'ringside image rebase'";
@@ -165,8 +171,8 @@ absl::Status CheckBase(const OverlayHeader& header, const BaseIdentity& base,
                         OverlayIdText(then.id), OverlayIdText(base.id), kRemedy));
   }
   if (base.generation != then.generation) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "%s stands on an overlay that has been written since: %s", name, kRemedy));
+    return absl::FailedPreconditionError(
+        absl::StrFormat("%s stands on an overlay that has been written since: %s", name, kRemedy));
   }
   if (base.modified_ns != then.modified_ns) {
     return absl::FailedPreconditionError(

@@ -38,6 +38,8 @@ struct ChosenHeader {
 absl::StatusOr<ChosenHeader> ChooseHeader(const std::array<OverlayHeader, 2>& slots,
                                           const std::string& name);
 
+// As far as can be told: of a block device that is its size.
+bool IsSameBase(const BaseIdentity& a, const BaseIdentity& b);
 // FailedPrecondition: the overlay was made on another base, or that has been changed. Says what
 // differs.
 absl::Status CheckBase(const OverlayHeader& header, const BaseIdentity& base,

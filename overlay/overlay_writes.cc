@@ -116,6 +116,10 @@ void OverlayChannel::WriteData(Op& op) {
 }
 
 void OverlayChannel::DataWritten(Op& op) {
+  if (op.result != 0) {
+    const MutexLock lock(state_.mutex);
+    state_.map->MayDiffer(op.first, op.end);
+  }
   if (op.result != 0) return Abandon(op, op.result);
   {
     const MutexLock lock(state_.mutex);

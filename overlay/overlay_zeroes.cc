@@ -63,6 +63,12 @@ void OverlayChannel::ZeroEdges(Op& op) {
 }
 
 void OverlayChannel::EdgesZeroed(Op& op) {
+  if (op.result != 0) {
+    const MutexLock lock(state_.mutex);
+    for (const ZeroedParts::Edge& edge : std::span(op.parts.list).first(op.parts.edges)) {
+      state_.map->MayDiffer(edge.block, edge.block + 1);
+    }
+  }
   if (op.result != 0) return Abandon(op, op.result);
   {
     const MutexLock lock(state_.mutex);

@@ -85,6 +85,22 @@ absl::StatusOr<uint64_t> Disks::Resize(const std::string& id, std::optional<uint
   return now;
 }
 
+absl::Status Disks::Flush(DeviceQueues& queues, Deadline deadline,
+                          absl::FunctionRef<bool()> is_over) {
+  for (const Disk& disk : disks_) {
+    const auto flush = [&](QueuedDevice& device, VirtioPci&) -> absl::Status {
+      const int result = static_cast<VirtioBlk&>(device).Flush(is_over);
+      if (result == 0) return absl::OkStatus();
+      const std::string what =
+          absl::StrFormat("disk '%s': what its guest has written cannot be flushed", disk.id);
+      return absl::FailedPreconditionError(ErrnoError(-result, what, "mend its storage").message());
+    };
+    const absl::Duration left = absl::FromChrono(deadline - std::chrono::steady_clock::now());
+    RINGSIDE_RETURN_IF_ERROR(queues.Change(disk.id, left, flush));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<BlockDevice>> Disks::OpenNext(const Disk& disk,
                                                              const BlockBackend& backend,
                                                              const GuestMemory& memory) const {

@@ -59,10 +59,7 @@ absl::Status Disks::Add(const DiskConfig& config, const IoThreads& io_threads, u
   auto mapped = MapQueues(config.shares, queues, io_threads, usual);
   const BlockBackend filtered = WithFilters(config);
   BackendDescription backend = filtered.Describe();
-  if (!mapped.ok()) {
-    return absl::Status(mapped.status().code(),
-                        absl::StrFormat("disk '%s': %s", backend.name, Message(mapped.status())));
-  }
+  RINGSIDE_RETURN_IF_ERROR(Of(absl::StrFormat("disk '%s'", backend.name), mapped.status()));
   RINGSIDE_ASSIGN_OR_RETURN(auto device, filtered.Open(context));
   ThrottleGroup* group = nullptr;
   if (!config.throttle_group.empty()) {
@@ -185,7 +182,7 @@ void Disks::Save(HostState& state) const {
   for (const Disk& disk : disks_) {
     state.AddDebts(disk.id, false, disk.throttle->own().Debts(now_ns));
     const MutexLock lock(disk.mutex);
-    if (const auto content = disk.device->NextFound())
+    if (const auto content = disk.device->KeepFound())
       state.contents.push_back({disk.id, *content});
   }
   for (const auto& group : groups_) {

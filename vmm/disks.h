@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/log.h"
@@ -68,6 +69,10 @@ class Disks {
   // See Machine::SwapDisk.
   absl::Status Swap(const std::string& id, const BlockBackend& backend, const Surroundings& around,
                     absl::Duration patience);
+  // Of a machine that rests: what its guest has written is durable, and in an overlay's map, when
+  // this returns. Once `is_over` says so, it waits for no more than its storage has begun.
+  // FailedPrecondition: the storage has failed. DeadlineExceeded: a queue is still being moved.
+  absl::Status Flush(DeviceQueues& queues, Deadline deadline, absl::FunctionRef<bool()> is_over);
   // The disks on this block device of the host, by their ids; 0: on any.
   std::vector<std::string> OnHostDevice(uint64_t device) const;
   // Of a machine that rests: what a saved one keeps.

@@ -157,6 +157,7 @@ class RINGSIDE_HIDDEN Machine::Internals {
                           SavedMachine& state);
   // An error ends a save that is under way: its memory is lost, or the machine is over.
   absl::Status CheckSaves() const;
+  absl::Status FlushDisks(Deadline deadline);
   absl::Status SettleInterrupts();
   absl::StatusOr<VcpuStateShape> ShapeOf(const SavedMachine& state) const;
   absl::Status FreezeMemory(Snapshot& snapshot);

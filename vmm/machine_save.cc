@@ -35,6 +35,7 @@ absl::Status Machine::Internals::Save(const std::string& directory, const SaveOp
   RINGSIDE_ASSIGN_OR_RETURN(const std::unique_ptr<SnapshotWriter> writer,
                             SnapshotWriter::In(directory));
   RINGSIDE_RETURN_IF_ERROR(SaveState(state));
+  RINGSIDE_RETURN_IF_ERROR(FlushDisks(DeadlineIn(absl::InfiniteDuration())));
   RINGSIDE_RETURN_IF_ERROR(SaveMemory(*writer, progress, state));
   RINGSIDE_RETURN_IF_ERROR(CheckSaves());
   const bool tracks = options.track || options.difference;
@@ -52,6 +53,16 @@ absl::Status Machine::Internals::Save(const std::string& directory, const SaveOp
   }
   if (after == AfterSave::kStop) End({EndKind::kStopped, ""});
   return absl::OkStatus();
+}
+
+// What is saved goes on from what its guest has written, which a copy of a disk's file, or a cut of
+// the power, would not leave there: an overlay's map is in memory until it is flushed.
+absl::Status Machine::Internals::FlushDisks(Deadline deadline) {
+  const absl::Status flushed =
+      disks_->Flush(*queues_, deadline, [this] { return pauser_->ended(); });
+  // The machine's end cancels flushes, and is what there is to say then.
+  if (!flushed.ok()) RINGSIDE_RETURN_IF_ERROR(CheckSaves());
+  return flushed;
 }
 
 absl::Status Machine::Internals::PauseAndSave(const std::string& directory,
@@ -141,6 +152,7 @@ absl::StatusOr<std::shared_ptr<const MachineTemplate>> Machine::Internals::MakeT
   const Deadline deadline = DeadlineIn(patience);
   RINGSIDE_RETURN_IF_ERROR(pauser_->Hold(deadline));
   const absl::Cleanup release = [this] { pauser_->Release(); };
+  RINGSIDE_RETURN_IF_ERROR(FlushDisks(deadline));
   // No disk is exchanged for one that needs shared memory.
   RINGSIDE_RETURN_IF_ERROR(queues_->HoldMoves(deadline));
   const absl::Cleanup let_move = [this] { queues_->LetMove(); };

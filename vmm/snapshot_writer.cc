@@ -147,6 +147,13 @@ absl::Status SnapshotWriter::Commit(std::span<const uint8_t> state) {
       !Finish(kStateFile)) {
     return ErrnoError(errno, absl::StrFormat("cannot write '%s'", StatePath(directory_)));
   }
+  if (is_made_) {
+    // Its own name, too, where whoever writes there may also read.
+    const UniqueFd parent(openat(folder_.get(), "..", O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (parent.valid() && fsync(parent.get()) != 0) {
+      return ErrnoError(errno, absl::StrFormat("cannot flush the directory of '%s'", directory_));
+    }
+  }
   written_.clear();
   is_made_ = false;
   return absl::OkStatus();

@@ -109,13 +109,13 @@ class RINGSIDE_EXPORT Machine {
   bool paused() const;
 
   // Writes a paused machine into a directory, which is made if it is not there, and which has no
-  // snapshot yet: MachineConfig::restore goes on from there. The machine stays as it is, and what
-  // is on its disks is for the caller to keep. `progress` is told, on this thread, of how many
-  // bytes of memory so many are written. Resume does not wait for this, but holds when it is done.
-  // FailedPrecondition: it is not paused, a device of the host is passed through to it, the
-  // directory cannot be used, or there is nothing to be a difference to. Cancelled: the machine
-  // ended before all was written. On an error there is no snapshot, and a difference to the one
-  // before can still be saved.
+  // snapshot yet: MachineConfig::restore goes on from there. The machine stays as it is. What its
+  // guest has written to its disks is durable then, and for the caller to keep. `progress` is told,
+  // on this thread, of how many bytes of memory so many are written. Resume does not wait for this,
+  // but holds when it is done. FailedPrecondition: it is not paused, a device of the host is passed
+  // through to it, the directory cannot be used, a disk cannot be flushed, or there is nothing to
+  // be a difference to. Cancelled: the machine ended before all was written. On an error there is
+  // no snapshot, and a difference to the one before can still be saved.
   absl::Status Save(const std::string& directory, const SaveOptions& options = {},
                     const std::function<void(uint64_t done, uint64_t of)>& progress = {});
   // Of a machine that goes on from the directory of a snapshot, with memory that is mapped from it:
@@ -125,10 +125,10 @@ class RINGSIDE_EXPORT Machine {
   // thread. FailedPrecondition: it is no such machine, or the directory cannot be written.
   absl::Status RecordWorkingSet();
   // Has others go on from where a paused machine is (MachineConfig::from), at once, and writes
-  // nothing. The machine shares its memory with them from then on, as they do with each other; so
-  // nothing that reaches it by DMA may be attached. One that itself goes on from another has its
-  // memory copied. Errors and Resume as with Save; DeadlineExceeded: a queue is still being moved,
-  // or a disk exchanged.
+  // nothing, but has its disks be flushed. The machine shares its memory with them from then on, as
+  // they do with each other; so nothing that reaches it by DMA may be attached. One that itself
+  // goes on from another has its memory copied. Errors and Resume as with Save; DeadlineExceeded: a
+  // queue is still being moved, or a disk exchanged.
   absl::StatusOr<std::shared_ptr<const MachineTemplate>> MakeTemplate(
       absl::Duration patience = absl::InfiniteDuration());
 
@@ -194,8 +194,8 @@ class RINGSIDE_EXPORT Machine {
   absl::Status SetTrace(const std::string& device, bool on,
                         absl::Duration patience = absl::InfiniteDuration());
   // The newest requests of the device, or of all where `device` is empty, by queue: of what is
-  // traced. Also while it runs. Waits as SetTrace, and
-  // holds each I/O thread for some 100 us per queue. DeadlineExceeded: ask again later.
+  // traced. Also while it runs. Waits as SetTrace, and holds each I/O thread for some 100 us per
+  // queue. DeadlineExceeded: ask again later.
   absl::StatusOr<std::vector<QueueLatencies>> Latencies(
       const std::string& device = "", absl::Duration patience = absl::InfiniteDuration()) const;
   // CLOCK_MONOTONIC at the first vCPU's first KVM_RUN; 0 before.

@@ -47,6 +47,30 @@ TEST(FileDeviceTest, RefusesWhatIsNoDisk) {
   unlink(fifo.c_str());
 }
 
+// The guest gets these bytes all the same.
+TEST(FileDeviceTest, SaysWhatLooksLikeAnothersFormat) {
+  for (const auto& [magic, said] : {std::pair("QFI\xfb", "qcow2 image"),
+                                    {"KDMV", "VMDK image"},
+                                    {"vhdxfile", "VHDX image"},
+                                    {"RSOVLAY\n", "overlay of Ringside"},
+                                    {"vhdxfil", ""},
+                                    {"\x7f"
+                                     "ELF",
+                                     ""}}) {
+    const TempFile file(4096);
+    ASSERT_GT(pwrite(file.fd(), magic, std::string_view(magic).size(), 0), 0);
+    testing::RecordingLog log;
+    ASSERT_TRUE(
+        FileDevice::Create({.path = file.path(), .cache = CacheMode::kWriteback}, Logger(&log))
+            .ok());
+    if (*said == '\0') {
+      EXPECT_THAT(log.lines(), ::testing::IsEmpty());
+    } else {
+      EXPECT_THAT(log.lines(), ::testing::ElementsAre(HasSubstr(said)));
+    }
+  }
+}
+
 TEST(FileDeviceTest, NamesAMissingFile) {
   const absl::Status missing = Create({.path = "/dev/shm/ringside-none"});
   EXPECT_TRUE(absl::IsNotFound(missing));

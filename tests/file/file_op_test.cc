@@ -253,6 +253,21 @@ TEST_F(FileOpTest, AFlushBesideOneThatFailedFailsToo) {
   EXPECT_EQ(beside.result(), -EIO);
 }
 
+TEST_F(FileOpTest, AWriteThatFlushesItselfBesideAFlushThatFailedFailsToo) {
+  TestRequest flush(BlockOp::kFlush, 0), write(BlockOp::kWrite, 0, {512});
+  FileOp beside;
+  op_.Start(flush, context_);
+  write.durable = true;
+  ASSERT_EQ(beside.Start(write, context_), Next::kStep);
+  EXPECT_EQ(op_.Advance(-EIO), Next::kDone);
+  EXPECT_EQ(beside.Advance(512), Next::kDone);
+  EXPECT_EQ(beside.result(), -EIO);
+  write.durable = false;
+  ASSERT_EQ(beside.Start(write, context_), Next::kStep);
+  EXPECT_EQ(beside.Advance(512), Next::kDone);
+  EXPECT_EQ(beside.result(), 0) << "it promises nothing";
+}
+
 TEST_F(FileOpTest, AWriteThatFlushesItselfMayHaveLostWhatWasWrittenBefore) {
   TestRequest write(BlockOp::kWrite, 0, {512}), flush(BlockOp::kFlush, 0);
   write.durable = true;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/crc32c.h"
+#include "image/commit.h"
 #include "overlay/overlay_header.h"
 #include "tests/support/image/image_fixture.h"
 
@@ -186,6 +187,18 @@ TEST_F(BackupTest, ABackupThatOthersFollowIsNotRemoved) {
   ASSERT_TRUE(Back("b3").ok());
   EXPECT_THAT(Message(Back("x").status()), HasSubstr("later ones may follow"));
   EXPECT_TRUE(std::filesystem::exists(Path("x.part")));
+}
+
+// All points are forgotten with a commit, and the first of them has none before it.
+TEST_F(BackupTest, ABackupThatOthersFollowIsNotRemovedAfterACommit) {
+  for (const char* name : {"b1", "b2"}) {
+    Scatter(static_cast<unsigned>(name[1]));
+    ASSERT_TRUE(Back(name).ok());
+  }
+  std::filesystem::rename(Path("b1"), Path("b1.part"));
+  ASSERT_TRUE(Commit({.bases = {base_}, .top = top_}, progress_).ok());
+  EXPECT_THAT(Message(Back("b1").status()), HasSubstr("later ones may follow"));
+  EXPECT_TRUE(std::filesystem::exists(Path("b1.part")));
 }
 
 // Given again, or cut off and given again, over a disk that has grown in between.

@@ -198,6 +198,34 @@ TEST_F(DirtyTest, WhatIsDirtyOrNotHereNeedsNoIntent) {
   EXPECT_EQ(rig_.PageIn(1).dirty[0], 0b1010u);
 }
 
+// Some of it may be in the file, whose intents are forgotten when it is closed.
+TEST_F(DirtyTest, WhatAFailedWriteMayHaveChangedIsDirty) {
+  // Two flushes and a page for the intent, then the data.
+  int submitted = 0;
+  rig_.file().OnSubmit([&] {
+    if (++submitted == 4) rig_.file().FailWith(EIO);
+  });
+  EXPECT_EQ(rig_.Write(0, 512, 'w'), -EIO);
+  rig_.file().OnSubmit(nullptr);
+  rig_.file().FailWith(0);
+  EXPECT_EQ(submitted, 4);
+  ASSERT_EQ(rig_.Flush(), 0);
+  EXPECT_EQ(rig_.PageIn(0).dirty[0], 3u);
+}
+
+TEST_F(DirtyTest, WhatFailedZeroesMayHaveChangedIsDirty) {
+  int submitted = 0;
+  rig_.file().OnSubmit([&] {
+    if (++submitted == 4) rig_.file().FailWith(EIO);
+  });
+  EXPECT_EQ(rig_.Discard(512, 512), -EIO);
+  rig_.file().OnSubmit(nullptr);
+  rig_.file().FailWith(0);
+  EXPECT_EQ(submitted, 4);
+  ASSERT_EQ(rig_.Flush(), 0);
+  EXPECT_EQ(rig_.PageIn(0).dirty[0], 3u);
+}
+
 TEST_F(DirtyTest, ADiscardOfDataThatIsHereWaitsForTheIntent) {
   ASSERT_EQ(rig_.Discard(0, kBlock), 0);
   EXPECT_THAT(rig_.FileRecords(),

@@ -73,6 +73,22 @@ TEST_F(OverlayDeviceTest, IsMadeAndFoundAgainAndTheBaseStaysAsItIs) {
   EXPECT_EQ(base.str(), std::string(kSize, 'b'));
 }
 
+// Its blocks may be lost: the map does not say of them that they are here.
+TEST_F(OverlayDeviceTest, AfterAFlushThatFailedItsMapIsLeftAsItWas) {
+  OverlayConfig config = Config();
+  config.cache = CacheMode::kWriteback;
+  {
+    TestDisk disk(Open(config), IoThread::Waiter::kEpoll);
+    ASSERT_TRUE(disk.status().ok()) << disk.status();
+    ASSERT_EQ(Write(disk, 0, std::string(512, 'w')), 0);
+    *disk.device().flush_error() = -EIO;
+  }
+  TestDisk disk(Open(config), IoThread::Waiter::kEpoll);
+  ASSERT_TRUE(disk.status().ok()) << disk.status();
+  EXPECT_EQ(Read(disk, 0, 512), std::string(512, 'b'));
+  EXPECT_EQ(disk.device().flush_error()->load(), 0);
+}
+
 TEST_F(OverlayDeviceTest, TwoAtOnceAreRefused) {
   const auto first = Open(Config());
   ASSERT_TRUE(first.ok());

@@ -304,6 +304,39 @@ TEST_F(SavedOverlayTest, AnotherOverlayOrOneThatHasBeenWrittenSinceIsRefused) {
               HasSubstr("base that was last changed at"));
 }
 
+// Written and not flushed, as a guest may leave it for a long time: a copy of the file has it.
+TEST_F(SavedOverlayTest, ACopyOfAPausedMachinesOverlayHasWhatItHasWritten) {
+  MachineConfig config = Config("rw=randrw verify=1 size=1M runtime=300ms wait=irq");
+  config.disks = {{.backend = Overlay("one")}};
+  auto machine = Begin(config);
+  ExpectProgress(*machine);
+  ASSERT_TRUE(machine->Pause().ok());
+  ASSERT_EQ(machine->Save(Place(1)), absl::OkStatus());
+  fs::copy_file(PathOf("one"), PathOf("copy"));
+  machine.reset();
+  GoOnFrom(Place(1), config);
+  config.disks = {{.backend = Overlay("copy")}};
+  EndWell(*Begin(config));
+}
+
+TEST_F(SavedOverlayTest, OneThatIsNotWrittenGoesOnFromItsOwn) {
+  const MachineConfig fresh = [&] {
+    MachineConfig config = Config("rw=randread size=1M runtime=60s wait=irq");
+    config.disks = {{.backend = Overlay("one")}};
+    return config;
+  }();
+  Begin(fresh).reset();  // it is there already
+  MachineConfig config = fresh;
+  for (int place = 1; place <= 2; ++place) {
+    auto machine = Begin(config);
+    ExpectProgress(*machine);
+    SaveAndEnd(std::move(machine), Place(place));
+    config = fresh;
+    GoOnFrom(Place(place), config);
+  }
+  EXPECT_EQ(Machine::Create(config).status(), absl::OkStatus());
+}
+
 TEST_F(SaveMachineTest, ABaselineIsTheSnapshots) {
   MachineConfig config = ConfigOf({Engine::kThreads, "irq", 1}, "100ms");
   config.cpu_baseline = CpuBaseline::kX86_64V2;

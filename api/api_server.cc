@@ -6,6 +6,7 @@
 #include "api/api_call.h"
 #include "base/status.h"
 #include "vmm/config_json.h"
+#include "vmm/json_text.h"
 #include "vmm/metrics.h"
 
 namespace ringside {
@@ -40,15 +41,10 @@ int StatusOf(absl::StatusCode code) {
   }
 }
 
-std::string Text(const Json& json) {
-  // A path may hold any bytes.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
-}
-
 HttpResponse Respond(const absl::StatusOr<Json>& result) {
   if (!result.ok()) return JsonError(StatusOf(result.status().code()), Message(result.status()));
   if (result->is_null()) return {.status = 204};
-  return {.body = Text(*result)};
+  return {.body = JsonLine(*result)};
 }
 
 absl::StatusOr<Json> QueryJson(const HttpRequest& request) {
@@ -63,7 +59,9 @@ absl::StatusOr<Json> QueryJson(const HttpRequest& request) {
 
 absl::StatusOr<Json> BodyJson(const HttpRequest& request) {
   if (request.body.empty()) return Json::object();
-  return ParseConfigJson(request.body);
+  RINGSIDE_ASSIGN_OR_RETURN(Json body, ParseConfigJson(request.body));
+  if (body.is_null()) return Json::object();
+  return body;
 }
 
 // What the call was given, in path, query and body. `wait` is set where the call is an operation.
@@ -96,15 +94,15 @@ absl::StatusOr<Json> ReadCall(const ApiCall& call, const HttpCall& http, absl::D
 
 absl::StatusOr<std::unique_ptr<ApiServer>> ApiServer::Start(UnixListener listener,
                                                             MachineControl& control, LogSink* log) {
-  std::unique_ptr<ApiServer> server(new ApiServer(control));
+  std::unique_ptr<ApiServer> server(new ApiServer(control, Logger(log)));
   for (const ApiCall& call : ApiCalls()) server->Route(call);
   RINGSIDE_ASSIGN_OR_RETURN(
       server->server_, HttpServer::Start(std::move(listener), server->router_, HttpLimits(), log));
   return server;
 }
 
-ApiServer::ApiServer(MachineControl& control)
-    : control_(control), operations_("/ringside/v1/operations/", Respond) {}
+ApiServer::ApiServer(MachineControl& control, Logger log)
+    : control_(control), operations_("/ringside/v1/operations/", Respond, log) {}
 
 void ApiServer::Route(const ApiCall& call) {
   router_.Add(call.method, call.path,

@@ -15,6 +15,7 @@
 #include "api/api_call.h"
 #include "api/machine_control.h"
 #include "api/operations.h"
+#include "base/log.h"
 #include "http/http_router.h"
 #include "http/http_server.h"
 #include "ringside/log.h"
@@ -29,7 +30,7 @@ class ApiServer {
   ~ApiServer() { operations_.Stop(); }
 
  private:
-  explicit ApiServer(MachineControl& control);
+  ApiServer(MachineControl& control, Logger log);
 
   void Route(const ApiCall& call);
   void Serve(const ApiCall& call, HttpCall http);

@@ -14,6 +14,8 @@ namespace ringside {
 
 namespace {
 
+constexpr absl::Duration kEndPatience = absl::Seconds(1);
+
 absl::Status Over() {
   return absl::CancelledError("the machine has ended");
 }
@@ -38,9 +40,28 @@ void Operations::Stop() {
     }
     time_changed_.notify_all();
     clock.swap(clock_);
+    const Deadline patience = DeadlineIn(kEndPatience);
+    while (IsAnyRunning() &&
+           work_ended_.wait_until(mutex_, patience) == std::cv_status::no_timeout) {
+    }
+    LogRunning();
   }
   for (std::thread& thread : threads) thread.join();
   if (clock.joinable()) clock.join();
+}
+
+bool Operations::IsAnyRunning() const {
+  return std::ranges::find(operations_, State::kRunning, &Operation::state) != operations_.end();
+}
+
+void Operations::LogRunning() const {
+  for (const Operation& operation : operations_) {
+    if (operation.state != State::kRunning) continue;
+    log_.Log(Severity::kWarning,
+             "the call '%s' still runs, and is waited for (does a path lead to a file server that "
+             "does not answer?)",
+             operation.call);
+  }
 }
 
 void Operations::Begin(const std::string& call, Lane lane, Work work, absl::Duration wait,
@@ -239,6 +260,7 @@ void Operations::RunWork(Lane lane) {
     HttpResponse response = respond_(result);  // it may be long, and others want the lock
     mutex_.lock();
     End(*operation, result.status(), std::move(response));
+    if (stop_) work_ended_.notify_all();
     ForgetOldest();
   }
   mutex_.unlock();

@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "api/operation_progress.h"
+#include "base/log.h"
 #include "base/sync.h"
 #include "http/http_answer.h"
 #include "vmm/option_type.h"
@@ -45,13 +46,14 @@ class Operations {
   using Respond = HttpResponse (*)(const absl::StatusOr<Json>& result);
 
   // `location`: the path before an id.
-  Operations(std::string location, Respond respond)
-      : location_(std::move(location)), respond_(respond) {}
+  Operations(std::string location, Respond respond, Logger log)
+      : location_(std::move(location)), respond_(respond), log_(log) {}
   ~Operations() { Stop(); }
   Operations(const Operations&) = delete;
   Operations& operator=(const Operations&) = delete;
 
   // Drops what waits, waits for what runs, and begins nothing from then on: all have been answered.
+  // After a second the log names what is waited for.
   void Stop();
 
   // Does `work`, and answers with its result, or after `wait` with the operation: without a wait
@@ -111,6 +113,8 @@ class Operations {
   void AnswerLate(Deadline now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Deadline NextDeadline() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunWork(Lane lane);
+  bool IsAnyRunning() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LogRunning() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WatchTime();
 
   Workers& Of(Lane lane) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -119,9 +123,11 @@ class Operations {
 
   const std::string location_;
   const Respond respond_;
+  const Logger log_;
 
   mutable Mutex mutex_;
   std::condition_variable_any time_changed_;
+  std::condition_variable_any work_ended_;                   // after Stop
   std::list<Operation> operations_ ABSL_GUARDED_BY(mutex_);  // by age
   uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t ended_ ABSL_GUARDED_BY(mutex_) = 0;

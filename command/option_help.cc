@@ -114,7 +114,8 @@ What a machine is can be said in three ways, with the same names and values: the
 run`, a JSON file (`--config vm.json`), and, for embedders, the members of `MachineConfig`. Flags that
 are given beside a file override its members; a flag that repeats replaces the file's whole list.
 `--print-config` prints the JSON of what flags and file say together, and `ringside config --schema` a
-JSON Schema.
+JSON Schema, which a file may name for editors by `"$schema"`. A member that is `null` is as if it
+were not there.
 
 ```json
 {

@@ -1,6 +1,7 @@
 #include "vmm/config_json.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -112,10 +113,35 @@ class NotingIterator {
   Position* furthest_;
 };
 
+// The largest below which a double has each whole number.
+constexpr double kMostWhole = uint64_t{1} << 53;
+
+// JSON Schema has 2.0 as an integer, and serializers that know of one kind of number write that.
+void Simplify(Json& json) {
+  if (json.is_number_float()) {
+    const auto number = json.get<double>();
+    if (number >= 0 && number <= kMostWhole && number == std::floor(number)) {
+      json = static_cast<uint64_t>(number);
+    }
+    return;
+  }
+  if (!json.is_structured()) return;
+  for (auto member = json.begin(); member != json.end();) {
+    if (json.is_object() && member->is_null()) {
+      member = json.erase(member);
+    } else {
+      Simplify(*member++);
+    }
+  }
+}
+
 }  // namespace
 
 absl::StatusOr<Json> ParseConfigJson(std::string_view text) {
-  return ParseJson(text, {.bytes = kMostConfigBytes, .depth = 16, .members = 64});
+  absl::StatusOr<Json> json =
+      ParseJson(text, {.bytes = kMostConfigBytes, .depth = 16, .members = 64});
+  if (json.ok()) Simplify(*json);
+  return json;
 }
 
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonBounds& bounds) {

@@ -23,6 +23,8 @@ struct JsonBounds {
 };
 
 absl::StatusOr<Json> ParseJson(std::string_view text, const JsonBounds& bounds);
+// Members that are null are as if they were not there, and whole numbers are whole however they are
+// written.
 absl::StatusOr<Json> ParseConfigJson(std::string_view text);
 
 }  // namespace ringside

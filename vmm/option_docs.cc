@@ -27,6 +27,8 @@ Json OptionSchema() {
         option.repeats ? Json{{"type", "array"}, {"items", std::move(item)}} : std::move(item);
     property["description"] = option.doc;
   }
+  schema["properties"][kSchemaKey] = {
+      {"type", "string"}, {"description", "where this schema is, for editors; it is not read"}};
   Json whole = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},
                 {"title", "A virtual machine of Ringside, as 'ringside run --config' reads it"}};
   whole.update(schema);

@@ -180,6 +180,7 @@ std::vector<OptionFlag> OptionFlags() {
 absl::Status ReadOptions(const Json& json, MachineOptions& options) {
   if (!json.is_object()) return BadInput("the configuration is not a JSON object: write { ... }");
   for (const auto& [key, given] : json.items()) {
+    if (key == kSchemaKey && given.is_string()) continue;
     RINGSIDE_RETURN_IF_ERROR(ReadMember(key, given, options));
   }
   return absl::OkStatus();

@@ -24,6 +24,9 @@
 
 namespace ringside {
 
+// A text that a file may begin with: where its schema is, for the editor it is written in.
+inline constexpr char kSchemaKey[] = "$schema";
+
 // Where COM1 leads; whoever runs the machine opens it, and fills MachineConfig::console.
 struct SerialOptions {
   enum class Target { kStdio, kNone, kFile };

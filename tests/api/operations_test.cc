@@ -7,12 +7,16 @@
 #include <thread>
 
 #include "base/status.h"
+#include "tests/support/recording_log.h"
 #include "tests/support/wait.h"
 
 namespace ringside {
 namespace {
 
 using testing::BoundedEvent;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using testing::SpinUntil;
 
 HttpResponse Respond(const absl::StatusOr<Json>& result) {
@@ -74,7 +78,9 @@ class OperationsTest : public ::testing::Test {
   uint64_t tickets_ = 0;
   std::atomic<size_t> running_{0};
   BoundedEvent release_;
-  std::unique_ptr<Operations> operations_ = std::make_unique<Operations>("/operations/", Respond);
+  testing::RecordingLog log_;
+  std::unique_ptr<Operations> operations_ =
+      std::make_unique<Operations>("/operations/", Respond, Logger(&log_));
 };
 
 TEST_F(OperationsTest, WhatEndsSoonIsAnsweredWithItsResult) {
@@ -226,6 +232,18 @@ TEST_F(OperationsTest, WhatRunsIsAnsweredBeforeTheEndAndNothingBeginsAfterIt) {
   releases.join();
   EXPECT_TRUE(answers_->Has(runs));
   EXPECT_EQ(answers_->Wait(Begin([] { return Json(); })).body, "the machine has ended");
+  EXPECT_THAT(log_.lines(), IsEmpty());
+}
+
+TEST_F(OperationsTest, ItsEndSaysWhatItWaitsFor) {
+  Begin(Held());
+  Begin([] { return Json(); });
+  ASSERT_TRUE(SpinUntil([&] { return running_ == 1; }));
+  std::thread end([this] { operations_->Stop(); });
+  EXPECT_TRUE(SpinUntil([&] { return !log_.lines().empty(); }));
+  release_.Notify();
+  end.join();
+  EXPECT_THAT(log_.lines(), ElementsAre(HasSubstr("the call 'work' still runs")));
 }
 
 }  // namespace

@@ -318,6 +318,16 @@ std::string CheckError(const std::function<void(MachineConfig&)>& change) {
   return std::string(Message(CheckOptions(config)));
 }
 
+TEST(ReadOptionsTest, AFileMayNameItsSchema) {
+  MachineOptions options;
+  EXPECT_EQ(ReadOptions({{"$schema", "./options.schema.json"}, {"cpus", 2}}, options),
+            absl::OkStatus());
+  EXPECT_EQ(options.machine.cpus, 2u);
+  EXPECT_FALSE(PrintOptions(options)->contains("$schema"));
+  EXPECT_FALSE(ReadOptions({{"$schema", 1}}, options).ok());
+  EXPECT_FALSE(ReadOptions({{"vsock", {{"$schema", "x"}, {"cid", 3}}}}, options).ok());
+}
+
 TEST(CheckOptionsTest, NamesTheObject) {
   EXPECT_EQ(CheckError([](MachineConfig& c) { c.cpus = 255; }),
             "cpus=255 is out of range: a machine has 1 to 254 vCPUs");

@@ -115,9 +115,12 @@ class Running {
 
 }  // namespace
 
+absl::StatusOr<AgentClient> GuestAgent::Connect(absl::Duration limit) const {
+  return AgentClient::Connect(vsock_, port_, {.patience = patience_, .limit = limit});
+}
+
 absl::StatusOr<GuestAgentVersion> GuestAgent::Ping() const {
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client,
-                            AgentClient::Connect(vsock_, port_, {.patience = patience_}));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, Connect());
   RINGSIDE_RETURN_IF_ERROR(client.Ping());
   return GuestAgentVersion{.protocol = client.hello().version,
                            .capabilities = client.hello().capabilities};
@@ -139,9 +142,7 @@ absl::Status GuestAgent::CopyIn(const std::string& from, const std::string& to, 
                                 absl::Duration limit) const {
   TreeReader tree;
   tree.Open(from, directories);
-  RINGSIDE_ASSIGN_OR_RETURN(
-      AgentClient client,
-      AgentClient::Connect(vsock_, port_, {.patience = patience_, .limit = limit}));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, Connect(limit));
   return client.Put(tree, to, [](uint64_t /*done*/, uint64_t /*size*/) {});
 }
 
@@ -149,30 +150,25 @@ absl::Status GuestAgent::CopyOut(const std::string& from, const std::string& to,
                                  absl::Duration limit, uint64_t most_bytes) const {
   TreeWriter tree;
   RINGSIDE_RETURN_IF_ERROR(StatusOfFault(tree.OpenToGet(to, from, directories, most_bytes)));
-  RINGSIDE_ASSIGN_OR_RETURN(
-      AgentClient client,
-      AgentClient::Connect(vsock_, port_, {.patience = patience_, .limit = limit}));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, Connect(limit));
   return client.Get(from, directories,
                     [&](const AgentFrame& frame) { return StatusOfFault(tree.Take(frame)); });
 }
 
 absl::Status GuestAgent::SetClock(absl::Time now) const {
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client,
-                            AgentClient::Connect(vsock_, port_, {.patience = patience_}));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, Connect());
   return client.SetClock(now);
 }
 
 absl::Status GuestAgent::RenewRandomness() const {
   std::array<char, kRandomBytes> bytes;
   RINGSIDE_RETURN_IF_ERROR(FillRandom(std::as_writable_bytes(std::span(bytes))));
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client,
-                            AgentClient::Connect(vsock_, port_, {.patience = patience_}));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, Connect());
   return client.AddEntropy({bytes.data(), bytes.size()});
 }
 
 absl::Status GuestAgent::ShutDown(bool reboot) const {
-  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client,
-                            AgentClient::Connect(vsock_, port_, {.patience = patience_}));
+  RINGSIDE_ASSIGN_OR_RETURN(AgentClient client, Connect());
   return client.ShutDown(reboot ? ShutDownHow::kReboot : ShutDownHow::kPowerOff);
 }
 

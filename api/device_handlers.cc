@@ -22,11 +22,7 @@ Json LatencyJson(const LatencyRecord& record) {
 
 absl::StatusOr<Json> ListDisks(MachineControl& control, const ApiArguments& /*given*/) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
-  Json list = Json::array();
-  for (const DiskStatistics& disk : machine->Statistics().disks) {
-    list.push_back(DiskStatisticsJson(disk));
-  }
-  return list;
+  return ArrayOf(machine->Statistics().disks, DiskStatisticsJson);
 }
 
 absl::StatusOr<Json> GetDisk(MachineControl& control, const ApiArguments& given) {
@@ -55,11 +51,7 @@ absl::StatusOr<Json> SwapDisk(MachineControl& control, const ApiArguments& given
 
 absl::StatusOr<Json> ListDevices(MachineControl& control, const ApiArguments& /*given*/) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
-  Json list = Json::array();
-  for (const DeviceStatistics& device : machine->Statistics().devices) {
-    list.push_back(DeviceStatisticsJson(device));
-  }
-  return list;
+  return ArrayOf(machine->Statistics().devices, DeviceStatisticsJson);
 }
 
 absl::StatusOr<Json> GetDevice(MachineControl& control, const ApiArguments& given) {

@@ -1,10 +1,12 @@
 // What is asked of the guest's agent, through the machine's own vsock.
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "api/api_handlers.h"
 #include "api/operations.h"
 #include "base/status.h"
 #include "ringside/guest_agent.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
@@ -56,13 +58,14 @@ const char* HowName(GuestCommandEnd::How how) {
 size_t MostInJson(char c) {
   const auto byte = static_cast<unsigned char>(c);
   if (byte >= 0x80) return 3;
-  return byte < 0x20 ? 6 : c == '"' || c == '\\' ? 2 : 1;
+  if (absl::StrContains("\b\t\n\f\r\"\\", c)) return 2;
+  return byte < 0x20 ? 6 : 1;
 }
 
 // What does not fit into kMostText as JSON is cut, so that it does.
 std::string CutForJson(std::string text, bool& was_cut) {
   if (text.size() <= kMostText / 6) return text;
-  const size_t size = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace).size();
+  const size_t size = JsonText(text).size();
   if (size <= kMostText) return text;
   size_t taken = 0;
   for (size_t room = kMostText - 2; MostInJson(text[taken]) <= room; ++taken) {

@@ -53,11 +53,7 @@ std::vector<ApiField> PollFields() {
 
 absl::StatusOr<Json> ListIoThreads(MachineControl& control, const ApiArguments& /*given*/) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
-  Json list = Json::array();
-  for (const IoThreadStatistics& thread : machine->Statistics().io_threads) {
-    list.push_back(IoThreadStatisticsJson(thread));
-  }
-  return list;
+  return ArrayOf(machine->Statistics().io_threads, IoThreadStatisticsJson);
 }
 
 absl::StatusOr<Json> GetIoThread(MachineControl& control, const ApiArguments& given) {

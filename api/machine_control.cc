@@ -4,6 +4,7 @@
 
 #include "base/status.h"
 #include "vmm/event_json.h"
+#include "vmm/json_text.h"
 #include "vmm/machine.h"
 
 namespace ringside {
@@ -168,7 +169,7 @@ void MachineControl::Happened(const MachineEvent& event) {
     state_ = ControlState::kEnded;
   }
   const MutexLock lock(events_mutex_);
-  events_.push_back({event.sequence, EventJson(event).dump() + '\n'});
+  events_.push_back({event.sequence, JsonLine(EventJson(event))});
   if (events_.size() > kEventsKept) events_.pop_front();
   feed_->Publish(events_.back().text);
   if (event.kind == EventKind::kEnded) feed_->End();

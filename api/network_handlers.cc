@@ -7,11 +7,7 @@ namespace ringside {
 
 absl::StatusOr<Json> ListNetworks(MachineControl& control, const ApiArguments& /*given*/) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
-  Json list = Json::array();
-  for (const NetworkStatistics& network : machine->Statistics().networks) {
-    list.push_back(NetworkStatisticsJson(network));
-  }
-  return list;
+  return ArrayOf(machine->Statistics().networks, NetworkStatisticsJson);
 }
 
 absl::StatusOr<Json> GetNetwork(MachineControl& control, const ApiArguments& given) {

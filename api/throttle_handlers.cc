@@ -61,11 +61,7 @@ absl::StatusOr<Json> SetNetworkThrottle(MachineControl& control, const ApiArgume
 
 absl::StatusOr<Json> ListThrottleGroups(MachineControl& control, const ApiArguments& /*given*/) {
   RINGSIDE_ASSIGN_OR_RETURN(Machine* const machine, control.machine());
-  Json list = Json::array();
-  for (const ThrottleGroupConfig& group : machine->Statistics().throttle_groups) {
-    list.push_back(ThrottleGroupJson(group));
-  }
-  return list;
+  return ArrayOf(machine->Statistics().throttle_groups, ThrottleGroupJson);
 }
 
 absl::StatusOr<Json> SetGroupThrottle(MachineControl& control, const ApiArguments& given) {

@@ -1,7 +1,7 @@
 // A ring that keeps the newest of what is put into it: for records made on a hot path, since
 // nothing is allocated after the constructor.
 //
-// Threads: one that adds; who reads does so while nothing is added.
+// Threads: one that adds. Reading and adding must not overlap.
 #pragma once
 
 #include <algorithm>

@@ -7,8 +7,8 @@
 
 namespace ringside {
 
-// What a user can do about a file that is not there, may not be opened, or is in use. Where nothing
-// is given for the last, it is a failure as any other.
+// What a user can do about a file that is not there, may not be opened, or is in use. Without
+// `busy`, EBUSY is an ordinary failure.
 struct OpenRemedies {
   std::string_view missing;
   std::string_view forbidden;

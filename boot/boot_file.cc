@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "base/status.h"
+#include "base/whole_io.h"
 
 namespace ringside {
 
@@ -28,13 +29,11 @@ absl::StatusOr<BootFile> BootFile::FromFd(const std::string& kind, const std::st
 }
 
 absl::Status BootFile::ReadAt(uint64_t offset, std::span<std::byte> data) const {
-  while (!data.empty()) {
-    const ssize_t got = pread(fd_.get(), data.data(), data.size(), static_cast<off_t>(offset));
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return ErrnoError(errno, "cannot read " + name_);
-    if (got == 0) return BadInput("%s is truncated: it ends at byte %d", name_, offset);
-    offset += static_cast<uint64_t>(got);
-    data = data.subspan(static_cast<size_t>(got));
+  const ssize_t got = ReadWholeAt(fd_.get(), data, offset);
+  if (got < 0) return ErrnoError(static_cast<int>(-got), "cannot read " + name_);
+  if (static_cast<size_t>(got) < data.size()) {
+    return BadInput("%s is truncated: it ends at byte %d", name_,
+                    offset + static_cast<uint64_t>(got));
   }
   return absl::OkStatus();
 }

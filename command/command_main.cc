@@ -279,7 +279,7 @@ int CommandMain(int argc, char** argv, RunCompanion* companion) {
   }
   if (Names(argc, argv, {"ctl", "completion"})) AddCtlOptions(*ctl, ctl_options);
   ReportOptions report_options;
-  CLI::App* report = app.add_subcommand("report", "say where disk requests spent their time");
+  CLI::App* report = app.add_subcommand("report", "say where requests spent their time");
   AddReportOptions(*report, report_options);
   CLI::App* config = app.add_subcommand("config", "print what a configuration or a client can say");
   config->footer("Exit codes: 0 done, 1 it could not be written, 2 bad input.");

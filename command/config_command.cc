@@ -7,6 +7,7 @@
 #include "command/exit_codes.h"
 #include "command/option_help.h"
 #include "command/standard_output.h"
+#include "vmm/json_text.h"
 #include "vmm/metric_table.h"
 #include "vmm/options.h"
 
@@ -15,11 +16,11 @@ namespace ringside {
 std::span<const ConfigDocument> ConfigDocuments() {
   static constexpr std::array<ConfigDocument, 4> kDocuments = {{
       {"--schema", "a JSON Schema of the file that 'ringside run --config' reads",
-       [] { return OptionSchema().dump(2) + '\n'; }},
+       [] { return JsonDocument(OptionSchema()); }},
       {"--markdown", "all options, as docs/options.md", [] { return OptionsMarkdown(); }},
       {"--metrics", "all metrics, as docs/metrics.md", [] { return MetricsMarkdown(); }},
       {"--openapi", "the calls of a control socket, as docs/openapi.json",
-       [] { return OpenApiDocument().dump(2) + '\n'; }},
+       [] { return JsonDocument(OpenApiDocument()); }},
   }};
   return kDocuments;
 }

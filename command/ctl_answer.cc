@@ -12,7 +12,7 @@
 namespace ringside {
 namespace {
 
-// No answer of ours has half as many levels, or members of an object.
+// More than any answer of ours has.
 constexpr JsonBounds kBounds = {.bytes = HttpClient::kMostBody, .depth = 32, .members = 512};
 constexpr size_t kMostShown = 1024;  // bytes of a reason
 

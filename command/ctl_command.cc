@@ -18,6 +18,7 @@
 #include "command/run_config.h"
 #include "command/standard_output.h"
 #include "http/http_client.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
@@ -198,7 +199,7 @@ absl::Status AwaitOperation(HttpClient& client, const ApiCall& call, const CtlOp
   RINGSIDE_ASSIGN_OR_RETURN(operation, Await(client, call, options, std::move(operation)));
   RINGSIDE_RETURN_IF_ERROR(operation.status);
   if (operation.result.is_null()) return absl::OkStatus();
-  return Print(call, options, operation.result.dump() + '\n');
+  return Print(call, options, JsonLine(operation.result));
 }
 
 absl::Status FollowEvents(HttpClient& client, const CtlOptions& options,

@@ -1,15 +1,13 @@
 #include "command/disk_doctor.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 const char* Mark(Verdict verdict) {
   constexpr const char* kMarks[] = {"ok", "--", "slow", "LOSS", "LACK", "?"};
@@ -58,8 +56,7 @@ std::string DiskFindingsJson(const std::string& path, const Findings& findings) 
     list.push_back(std::move(item));
   }
   const Json json = {{"disk", path}, {"sound", IsSound(findings)}, {"findings", std::move(list)}};
-  // A path may hold any bytes.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  return JsonDocument(json);
 }
 
 }  // namespace ringside

@@ -26,10 +26,10 @@ class EndSignals {
     int sender = 0;  // the id of a process; 0: the kernel, as for a key of the terminal
   };
   Taken TakeWithSender() const;
-  // Does `work` on this thread, after whose id KVM names what it shows of a machine in debugfs, and
-  // meanwhile tells `arrived` of each signal, on another. Where there is neither a descriptor nor a
-  // thread for that, a signal meanwhile does by itself what it did before: a machine ends as it
-  // should, however many descriptors it has.
+  // Runs `work` on this thread, because KVM names what it shows of a machine in debugfs after the
+  // id of the thread that made it. Another thread calls `arrived` for each signal meanwhile. If
+  // that thread, or the descriptor that it needs, cannot be had, signals act by default until
+  // `work` returns: a machine ends as it should, however many descriptors it has.
   void Attend(const std::function<void()>& work,
               const std::function<void(int signal)>& arrived) const;
   // From now on they do by themselves what they did before.

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "command/trace_file.h"
 #include "vmm/event_json.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
@@ -35,7 +36,7 @@ EventFile::EventFile(std::string path, Logger log, std::shared_ptr<Output> outpu
 
 void EventFile::Happened(const MachineEvent& event) {
   LogError();
-  writer_.Write(EventJson(event).dump() + '\n');
+  writer_.Write(JsonLine(EventJson(event)));
 }
 
 void EventFile::Finish() {

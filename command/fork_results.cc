@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
 #include "command/exit_codes.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
@@ -47,7 +48,7 @@ Json JsonOf(const ForkResult& result) {
 }  // namespace
 
 std::string LineOf(const ForkResult& result) {
-  return JsonOf(result).dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
+  return JsonLine(JsonOf(result));
 }
 
 std::optional<ForkResult> ReadForkLine(std::string_view line) {

@@ -21,6 +21,7 @@
 #include "command/fork_worker.h"
 #include "command/progress_bar.h"
 #include "command/run_config.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
@@ -223,7 +224,7 @@ int Forks::Report() {
   for (const std::string& error : results_.Errors()) log.Log(Severity::kError, "%s", error);
   log.Log(Severity::kInfo, "%s", results_.Summary(static_cast<uint32_t>(workers_.size())));
   errors_.Flush();  // what is printed comes after what was logged
-  if (options_.stats == "json") std::fputs((results_.ToJson().dump() + '\n').c_str(), stderr);
+  if (options_.stats == "json") std::fputs(JsonLine(results_.ToJson()).c_str(), stderr);
   if (options_.stats == "table") std::fputs(results_.Table().c_str(), stderr);
   if (signal_ != 0) signals_.Deliver(signal_);
   const int code = results_.exit_code();

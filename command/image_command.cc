@@ -3,7 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <unistd.h>
 
 #include "absl/strings/ascii.h"
@@ -18,6 +17,7 @@
 #include "image/commit.h"
 #include "image/create.h"
 #include "image/inspect.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
@@ -168,9 +168,7 @@ int ImageCommand(const CLI::App& image, const ImageCommandOptions& options, LogS
     answer = verb->verb(options, progress);
   }
   if (!answer.ok()) return Finish(answer.status(), log);
-  const std::string text =
-      options.json ? answer->json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'
-                   : answer->text;
+  const std::string text = options.json ? JsonDocument(answer->json) : answer->text;
   if (const absl::Status written = WriteToStdout(text); !written.ok()) return Finish(written, log);
   return answer->exit_code;
 }

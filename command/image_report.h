@@ -2,17 +2,15 @@
 // The names in JSON are kept.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "image/backup.h"
 #include "image/create.h"
 #include "image/inspect.h"
+#include "vmm/option_type.h"
 
 namespace ringside {
-
-using Json = nlohmann::ordered_json;
 
 Json CreateJson(const CreateResult& result);
 Json InfoJson(const ImageInfo& info);

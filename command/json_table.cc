@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/printable.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
@@ -16,7 +17,7 @@ constexpr size_t kWidest = 64;  // bytes; a longer cell moves what is behind it
 
 std::string Cell(const Json& value) {
   if (value.is_string()) return Printable(value.get_ref<const std::string&>());
-  return Printable(value.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return Printable(JsonText(value));
 }
 
 // Columns as wide as their widest cell, within reason.

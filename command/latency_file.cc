@@ -2,26 +2,20 @@
 
 #include <cerrno>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/bad_input_errno.h"
 #include "base/status.h"
 #include "devices/latency_trace.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr char kFormat[] = "ringside latency trace";
 constexpr uint64_t kVersion = 2;
 constexpr size_t kColumns = 3 + kLatencyPoints;
 constexpr size_t kMaxLine = 1 << 16;  // more than the longest path takes
-
-std::string Line(const Json& json) {
-  // A path may hold any bytes.
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';
-}
 
 Json Columns() {
   Json columns = {"queue", "kind", "bytes"};
@@ -38,9 +32,8 @@ class Reader {
 
   absl::StatusOr<std::vector<QueueLatencies>> Read() {
     if (!file_.is_open()) {
-      const absl::Status status = ErrnoError(errno, absl::StrFormat("cannot open '%s'", path_),
-                                             "give a file that --trace-latency wrote");
-      return absl::InvalidArgumentError(status.message());
+      return BadInputErrno(errno, absl::StrFormat("cannot open '%s'", path_),
+                           "give a file that --trace-latency wrote");
     }
     const Json header = Next();
     if (Text(header, "format") != kFormat) {
@@ -141,17 +134,17 @@ class Reader {
 void WriteLatencies(const std::vector<QueueLatencies>& queues, std::ostream& file) {
   size_t total = 0;
   for (const QueueLatencies& queue : queues) total += queue.records.size();
-  file << Line({{"format", kFormat},
-                {"version", kVersion},
-                {"queues", queues.size()},
-                {"records", total},
-                {"columns", Columns()}});
+  file << JsonLine({{"format", kFormat},
+                    {"version", kVersion},
+                    {"queues", queues.size()},
+                    {"records", total},
+                    {"columns", Columns()}});
   for (const QueueLatencies& queue : queues) {
-    file << Line({{"device", queue.device},
-                  {"path", queue.path},
-                  {"queue", queue.queue},
-                  {"records", queue.records.size()},
-                  {"overwritten", queue.overwritten}});
+    file << JsonLine({{"device", queue.device},
+                      {"path", queue.path},
+                      {"queue", queue.queue},
+                      {"records", queue.records.size()},
+                      {"overwritten", queue.overwritten}});
   }
   for (size_t i = 0; i < queues.size(); ++i) {
     for (const LatencyRecord& record : queues[i].records) {

@@ -1,17 +1,15 @@
 // A latency report as a table with bars, and as JSON.
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "command/latency_summary.h"
 #include "devices/latency_trace.h"
+#include "vmm/json_text.h"
 
 namespace ringside {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kBarWidth = 60;
 
@@ -112,7 +110,7 @@ std::string LatencyJson(const LatencyReport& report) {
   for (const LatencySummary& summary : report.summaries) {
     json["queues"].push_back(SummaryJson(summary));
   }
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  return JsonDocument(json);
 }
 
 }  // namespace ringside

@@ -10,10 +10,12 @@
 #include <unistd.h>
 #include <utility>
 
+#include "base/bad_input_errno.h"
 #include "base/fd.h"
 #include "base/status.h"
 #include "base/sync.h"
 #include "base/thread.h"
+#include "command/line_writer.h"
 #include "vmm/metrics.h"
 
 namespace ringside {
@@ -27,23 +29,14 @@ bool HoldsMetrics(const std::string& path) {
   return bytes == kBeginning;
 }
 
-absl::Status WriteAll(int fd, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t written = write(fd, text.data(), text.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) return ErrnoError(errno, "write");
-    text.remove_prefix(static_cast<size_t>(written));
-  }
-  return absl::OkStatus();
-}
-
 // Whoever reads the file finds the old text or the new one, and no part of one.
 absl::Status Replace(const std::string& path, std::string_view text) {
   const std::string beside = absl::StrFormat("%s.%d.tmp", path, getpid());
   const UniqueFd fd(
       open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666));
   if (!fd.valid()) return ErrnoError(errno, absl::StrFormat("open '%s'", beside));
-  absl::Status status = WriteAll(fd.get(), text);
+  absl::Status status;
+  if (const int error = WriteAll(fd.get(), text); error != 0) status = ErrnoError(error, "write");
   if (status.ok() && rename(beside.c_str(), path.c_str()) != 0) {
     status = ErrnoError(errno, absl::StrFormat("rename '%s'", beside));
   }
@@ -76,9 +69,7 @@ absl::StatusOr<std::unique_ptr<MetricsFile>> MetricsFile::Open(const std::string
   const std::filesystem::path file(path);
   const std::string folder = file.has_parent_path() ? file.parent_path().string() : ".";
   if (access(folder.c_str(), W_OK | X_OK) != 0) {
-    const absl::Status status =
-        ErrnoError(errno, absl::StrFormat("--metrics cannot write to '%s'", folder));
-    return absl::InvalidArgumentError(status.message());
+    return BadInputErrno(errno, absl::StrFormat("--metrics cannot write to '%s'", folder));
   }
   // Not by make_shared: a struct with a mutex is made in its place.
   return std::unique_ptr<MetricsFile>(new MetricsFile(std::shared_ptr<Shared>(

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "absl/strings/str_format.h"
@@ -12,6 +11,7 @@
 #include "command/signal_report.h"
 #include "poll/policy.h"
 #include "vmm/explanation_json.h"
+#include "vmm/json_text.h"
 #include "vmm/poll_settings.h"
 
 namespace ringside {
@@ -197,10 +197,8 @@ std::string PollReportText(const MachineStatistics& statistics,
 std::string PollReportJson(const MachineStatistics& statistics,
                            const std::vector<IoThreadExplanation>& explanations,
                            const std::vector<DiskPlacement>& placements) {
-  const Json json = {{"io_threads", ExplanationsJson(statistics, explanations)},
-                     {"placement", PlacementJson(placements)}};
-  // A path may hold any bytes.
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  return JsonDocument({{"io_threads", ExplanationsJson(statistics, explanations)},
+                       {"placement", PlacementJson(placements)}});
 }
 
 }  // namespace ringside

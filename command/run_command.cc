@@ -25,6 +25,7 @@
 #include "command/terminal.h"
 #include "command/trace_files.h"
 #include "vmm/host_probe.h"
+#include "vmm/json_text.h"
 #include "vmm/machine.h"
 
 namespace ringside {
@@ -106,7 +107,7 @@ void PrintTiming(int64_t start_ns, int64_t first_run_ns, uint64_t resident) {
 // On stderr, as stdout is the guest's console.
 void PrintStatistics(const MachineStatistics& statistics, const std::string& format) {
   const std::string text =
-      format == "json" ? StatisticsJsonText(statistics) + '\n' : StatisticsTable(statistics);
+      format == "json" ? StatisticsJsonText(statistics) : StatisticsTable(statistics);
   std::fputs(text.c_str(), stderr);
 }
 
@@ -292,7 +293,7 @@ absl::StatusOr<std::unique_ptr<ControlSocket>> OpenSocket(const RunOptions& opti
 int PrintConfig(const MachineOptions& options, LogSink& log) {
   const absl::StatusOr<Json> json = PrintOptions(options);
   if (!json.ok()) return Finish(json.status(), log);
-  return Finish(WriteToStdout(json->dump(2) + '\n'), log);
+  return Finish(WriteToStdout(JsonDocument(*json)), log);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <fcntl.h>
 
+#include "base/bad_input_errno.h"
 #include "base/fd.h"
 #include "base/read_text.h"
 #include "base/status.h"
@@ -21,7 +22,7 @@ absl::Status ReadConfigFile(const RunOptions& options, MachineOptions& machine) 
   } else {
     RINGSIDE_ASSIGN_OR_RETURN(text, ReadConfigText("--config", path));
   }
-  if (options.fork_number != 0) text = Numbered(std::move(text), options.fork_number);
+  if (options.fork_number != 0) text = Numbered(text, options.fork_number);
   const absl::StatusOr<Json> json = ParseConfigJson(text);
   absl::Status status = json.ok() ? ReadOptions(*json, machine) : json.status();
   if (status.ok()) return status;
@@ -88,8 +89,7 @@ absl::StatusOr<std::string> ReadConfigText(const char* option, const std::string
   std::optional<std::string> text;
   if (file.valid()) text = ReadText(file.get(), kMostConfigBytes);
   if (text) return *std::move(text);
-  return BadInput("%s",
-                  Message(ErrnoError(errno, absl::StrFormat("%s cannot read '%s'", option, path))));
+  return BadInputErrno(errno, absl::StrFormat("%s cannot read '%s'", option, path));
 }
 
 absl::StatusOr<absl::Duration> MetricsInterval(const RunOptions& options) {

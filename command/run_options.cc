@@ -111,7 +111,8 @@ std::span<const RunOption> OwnRunOptions() {
        .text = &RunOptions::explain},
       {.name = "trace-latency",
        .placeholder = "FILE",
-       .doc = "stamp each disk request on its way, and write the newest 65536 of each queue at the "
+       .doc = "stamp each request of disks, networks and the vsock on its way, and write the "
+              "newest 65536 of each queue at the "
               "end, for 'ringside report'",
        .text = &RunOptions::trace_latency},
       {.name = "poll-trace",
@@ -152,20 +153,14 @@ RunOptions NumberedOptions(const RunOptions& options, uint32_t number) {
   numbered.record_working_set = options.record_working_set && number == 1;
   numbered.exec = Numbered(options.exec, number);
   for (auto& [flag, texts] : numbered.machine) {
-    for (std::string& text : texts) text = Numbered(std::move(text), number);
+    for (std::string& text : texts) text = Numbered(text, number);
   }
   return numbered;
 }
 
-std::string Numbered(std::string text, uint32_t number) {
-  const std::string name = "{n}", digits = absl::StrCat(number);
-  for (size_t at = 0; (at = text.find(name, at)) != std::string::npos;) {
-    // Behind a '$' it is a variable of the guest's shell.
-    const bool is_shells = at > 0 && text[at - 1] == '$';
-    if (!is_shells) text.replace(at, name.size(), digits);
-    at += is_shells ? name.size() : digits.size();
-  }
-  return text;
+std::string Numbered(const std::string& text, uint32_t number) {
+  // Behind a '$' it is a variable of the guest's shell.
+  return absl::StrReplaceAll(text, {{"${n}", "${n}"}, {"{n}", absl::StrCat(number)}});
 }
 
 void AddRunOptions(CLI::App& run, RunOptions& options, bool with_help) {

@@ -28,7 +28,7 @@ struct RunOptions {
   std::string signal_trace;      // likewise
   std::string events;            // likewise
   std::string metrics;           // a file; empty: none
-  std::string metrics_interval;  // empty: kMetricsInterval
+  std::string metrics_interval;  // empty: 60 s
   bool timing = false;
   std::string api_sock;  // a path; empty: no control socket
   // Of many machines that go on from one (command/forks_command.h).
@@ -44,7 +44,7 @@ struct RunOptions {
 // As they are for the fork of that number, which stands for "{n}" in all that is said of the
 // machine, here and in the file `config`, and in its command.
 RunOptions NumberedOptions(const RunOptions& options, uint32_t number);
-std::string Numbered(std::string text, uint32_t number);
+std::string Numbered(const std::string& text, uint32_t number);
 
 // One of the command's own: a switch without a value, or a text.
 struct RunOption {

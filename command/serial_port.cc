@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bad_input_errno.h"
 #include "base/status.h"
 #include "block/block_backend.h"
 #include "faults/disk_filters.h"
@@ -24,9 +25,8 @@ absl::StatusOr<UniqueFd> OpenFile(const std::string& path) {
   UniqueFd fd(open(path.c_str(), kFlags, 0666));
   if (fd.valid()) return fd;
   const int error = errno;
-  const absl::Status status = ErrnoError(error, absl::StrFormat("--serial cannot write '%s'", path),
-                                         error == ENXIO ? "start first what reads it" : "");
-  return absl::InvalidArgumentError(status.message());  // whatever the cause: the user's to mend
+  return BadInputErrno(error, absl::StrFormat("--serial cannot write '%s'", path),
+                       error == ENXIO ? "start first what reads it" : "");
 }
 
 }  // namespace

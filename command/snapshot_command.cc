@@ -13,8 +13,8 @@
 #include "command/progress_bar.h"
 #include "command/standard_output.h"
 #include "ringside/snapshot_merge.h"
+#include "vmm/json_text.h"
 #include "vmm/machine_state.h"
-#include "vmm/option_type.h"
 
 namespace ringside {
 namespace {
@@ -86,10 +86,7 @@ absl::Status Info(const SnapshotOptions& options) {
   RINGSIDE_ASSIGN_OR_RETURN(const Snapshot snapshot, OpenAnySnapshot(options.directories.front()));
   RINGSIDE_RETURN_IF_ERROR(snapshot.working_set_status);
   RINGSIDE_ASSIGN_OR_RETURN(const Json json, Describe(snapshot));
-  // A name may be anything where the file is another's.
-  return WriteToStdout(options.json
-                           ? json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n'
-                           : TextOf(json));
+  return WriteToStdout(options.json ? JsonDocument(json) : TextOf(json));
 }
 
 absl::Status Verify(const SnapshotOptions& options) {

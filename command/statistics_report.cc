@@ -1,12 +1,12 @@
 #include "command/statistics_report.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "absl/strings/str_format.h"
 #include "base/printable.h"
 #include "base/size.h"
 #include "command/signal_report.h"
+#include "vmm/json_text.h"
 #include "vmm/poll_settings.h"
 #include "vmm/statistics_json.h"
 
@@ -60,6 +60,13 @@ void AppendBackend(std::string& table, const DiskStatistics& disk) {
   table += '\n';
 }
 
+void AppendQueues(std::string& table, const std::vector<QueueStatistics>& queues) {
+  AppendHeading(table);
+  for (size_t index = 0; index < queues.size(); ++index) {
+    AppendQueue(table, absl::StrFormat("queue %d", index), queues[index]);
+  }
+}
+
 }  // namespace
 
 std::string StatisticsTable(const MachineStatistics& statistics) {
@@ -69,18 +76,12 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
                       console.written, console.waiting, console.dropped);
   for (const DiskStatistics& disk : statistics.disks) {
     AppendBackend(table, disk);
-    AppendHeading(table);
-    for (size_t index = 0; index < disk.queues.size(); ++index) {
-      AppendQueue(table, absl::StrFormat("queue %d", index), disk.queues[index]);
-    }
+    AppendQueues(table, disk.queues);
   }
   for (const NetworkStatistics& network : statistics.networks) {
     absl::StrAppendFormat(&table, "network %s: %s, link %s\n", Printable(network.path), network.mac,
                           network.link_up ? "up" : "down");
-    AppendHeading(table);
-    for (size_t index = 0; index < network.queues.size(); ++index) {
-      AppendQueue(table, absl::StrFormat("queue %d", index), network.queues[index]);
-    }
+    AppendQueues(table, network.queues);
   }
   for (const VsockStatistics& vsock : statistics.vsocks) {
     absl::StrAppendFormat(&table,
@@ -88,10 +89,7 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
                           "credit\n",
                           Printable(vsock.path), vsock.cid, vsock.connections, vsock.connected,
                           vsock.refused, vsock.credit_waits);
-    AppendHeading(table);
-    for (size_t index = 0; index < vsock.queues.size(); ++index) {
-      AppendQueue(table, absl::StrFormat("queue %d", index), vsock.queues[index]);
-    }
+    AppendQueues(table, vsock.queues);
   }
   for (const AssignedStatistics& device : statistics.assigned) {
     absl::StrAppendFormat(&table, "PCI device %s: %d vectors, %d exits for registers\n",
@@ -123,8 +121,7 @@ std::string StatisticsTable(const MachineStatistics& statistics) {
 }
 
 std::string StatisticsJsonText(const MachineStatistics& statistics) {
-  // A path may hold any bytes.
-  return StatisticsJson(statistics).dump(2, ' ', false, Json::error_handler_t::replace);
+  return JsonDocument(StatisticsJson(statistics));
 }
 
 }  // namespace ringside

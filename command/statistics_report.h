@@ -8,6 +8,7 @@
 namespace ringside {
 
 std::string StatisticsTable(const MachineStatistics& statistics);
-std::string StatisticsJsonText(const MachineStatistics& statistics);  // one object, indented
+std::string StatisticsJsonText(
+    const MachineStatistics& statistics);  // one object, a line's end behind it
 
 }  // namespace ringside

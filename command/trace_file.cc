@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/bad_input_errno.h"
 #include "base/status.h"
 
 namespace ringside {
@@ -37,10 +38,8 @@ absl::StatusOr<TraceFile> TraceFile::Open(const TraceFormat& format, const std::
   UniqueFd fd(open(path.c_str(), kFlags, 0666));
   if (!fd.valid()) {
     const int error = errno;
-    const absl::Status status =
-        ErrnoError(error, absl::StrFormat("%s cannot write '%s'", format.option, path),
-                   error == ENXIO ? "start first what reads it" : "");
-    return absl::InvalidArgumentError(status.message());
+    return BadInputErrno(error, absl::StrFormat("%s cannot write '%s'", format.option, path),
+                         error == ENXIO ? "start first what reads it" : "");
   }
   struct stat info;
   const bool is_file = fstat(fd.get(), &info) == 0 && S_ISREG(info.st_mode);

@@ -69,9 +69,8 @@ class QueueLife {
   void Stop();
   // `done` runs once, on any thread, perhaps before this returns. OK: the new thread serves the
   // queue, or will when it is next started or its rest ends; if it cannot watch the queue then, the
-  // queue stays where it was. Unavailable: it is moving already. Any other: the new
-  // thread cannot reach what the device needs or watch the queue, and the queue has stayed where it
-  // was.
+  // queue stays where it was. Unavailable: it is moving already. Any other: the new thread cannot
+  // reach what the device needs or watch the queue, and the queue has stayed where it was.
   void MoveTo(IoThread& to, MoveDone done);
 
   // Of a queue that is down and not moving.

@@ -40,15 +40,15 @@ struct QueueStats {
   }
 };
 
-// Who follows a queue's requests past the points of devices/latency_trace.h: nobody, which costs
-// nothing,
+// Who follows a queue's requests past the points of devices/latency_trace.h is one of two. This one
+// follows none, and costs nothing.
 struct NoObserver {
   void Seen() {}
   void Taken(uint16_t /*head*/, RequestKind, uint64_t /*bytes*/) {}
   void Submits() {}
   void Submitted(uint16_t /*head*/) {}
 };
-// or the trace.
+// Stamps each in the queue's trace.
 struct TraceObserver {
   LatencyTrace& trace;
   IoThread& io_thread;
@@ -207,8 +207,8 @@ class QueueWorker : public Source {
   void PutBack(std::span<DescriptorChain> chains) {
     for (DescriptorChain& chain : std::views::reverse(chains)) queue_.PutBack(std::move(chain));
   }
-  // The same, and has no work until LetGo. Of a queue with
-  // EVENT_IDX the driver does not kick for what it has made available already.
+  // The same, and has no work until LetGo. Of a queue with EVENT_IDX the driver does not kick for
+  // what it has made available already.
   void HoldBack(std::span<DescriptorChain> chains) {
     PutBack(chains);
     looks_away_ = true;

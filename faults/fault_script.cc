@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "base/bad_input_errno.h"
 #include "base/fd.h"
 #include "base/read_text.h"
 #include "base/size.h"
@@ -273,14 +274,12 @@ absl::StatusOr<FaultScript> ReadFaultScript(const std::string& path) {
   const UniqueFd file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   const std::string what = absl::StrFormat("cannot read the fault script '%s'", path);
   struct stat info;
-  if (!file.valid() || fstat(file.get(), &info) != 0) {
-    return BadInput("%s", Message(ErrnoError(errno, what)));
-  }
+  if (!file.valid() || fstat(file.get(), &info) != 0) return BadInputErrno(errno, what);
   if (!S_ISREG(info.st_mode)) {
     return BadInput("%s: it is no regular file; give the path of a text file", what);
   }
   const std::optional<std::string> text = ReadText(file.get(), kMostFaultScriptBytes);
-  if (!text) return BadInput("%s", Message(ErrnoError(errno, what)));
+  if (!text) return BadInputErrno(errno, what);
   return ParseFaultScript(*text, path);
 }
 

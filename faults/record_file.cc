@@ -7,6 +7,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/bad_input_errno.h"
 #include "base/clock.h"
 #include "base/size.h"
 #include "base/status.h"
@@ -69,10 +70,7 @@ absl::StatusOr<std::unique_ptr<RecordFile>> RecordFile::Create(const std::string
                                                                Logger logger) {
   // Without waiting for the other end of a pipe.
   UniqueFd file(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666));
-  if (!file.valid()) {
-    return BadInput("%s",
-                    Message(ErrnoError(errno, absl::StrFormat("cannot make record=%s", path))));
-  }
+  if (!file.valid()) return BadInputErrno(errno, absl::StrFormat("cannot make record=%s", path));
   RINGSIDE_RETURN_IF_ERROR(CheckReplaceable(file.get(), path));
   RINGSIDE_RETURN_IF_ERROR(LockFile(file.get(), false, path));
   if (ftruncate(file.get(), 0) != 0) {

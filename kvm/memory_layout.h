@@ -17,8 +17,7 @@
 //   0x1'0000'0000  the rest of memory
 //
 // I/O ports: 0x61 NMI status, 0x64 reset, 0x3f8 COM1, 0x505 pvpanic, 0x600 sleep control,
-// 0xcf8 PCI configuration. IOAPIC pins: 4 COM1, 16 power button,
-// 17 new generation.
+// 0xcf8 PCI configuration. IOAPIC pins: 4 COM1, 16 power button, 17 new generation.
 #pragma once
 
 #include <cstdint>

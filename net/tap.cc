@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 
 #include "absl/time/clock.h"
+#include "base/bad_input_errno.h"
 #include "base/clock.h"
 #include "base/host_files.h"
 #include "base/status.h"
@@ -127,8 +128,8 @@ NetCounts CountsOf(const std::string& name) {
 absl::StatusOr<std::string> CheckQueue(int number, const UniqueFd& fd) {
   ifreq request = {};
   if (ioctl(fd.get(), TUNGETIFF, &request) != 0) {
-    const std::string what = absl::StrFormat("descriptor %d is no queue of a tap", number);
-    return absl::InvalidArgumentError(ErrnoError(errno, what, "open one with TUNSETIFF").message());
+    return BadInputErrno(errno, absl::StrFormat("descriptor %d is no queue of a tap", number),
+                         "open one with TUNSETIFF");
   }
   if ((request.ifr_flags & kQueueFlags) != kQueueFlags) {
     return BadInput(

@@ -98,7 +98,6 @@ class NvmeController {
   absl::Status SetUp();
   absl::Status BringUp();
   absl::Status MapDoorbells();
-  absl::Status IdentifyController();
   absl::StatusOr<uint16_t> AskForQueues();
   absl::Status SetFeatures();
   absl::StatusOr<NvmeFeatures> IdentifyFeatures();

@@ -89,11 +89,7 @@ absl::Status IoThreads::Check(const IoThreadConfig& config) const {
         "it poll=always, which does so exactly",
         name);
   }
-  if (const absl::Status status = CheckHostCpus(config.cpus); !status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrFormat("I/O thread '%s': %s", name, Message(status)));
-  }
-  return absl::OkStatus();
+  return Of(absl::StrFormat("I/O thread '%s'", name), CheckHostCpus(config.cpus));
 }
 
 absl::Status IoThreads::CheckStarted(const Thread& thread) {

@@ -1,6 +1,6 @@
-// How an I/O thread waits: how long it polls its rings before it goes to sleep, and
-// whether it first dozes, by a timer, until shortly before something is due. Pure logic: no clock,
-// no thread, so that a recorded trace of waits can drive it (benchmarks/poll_simulator).
+// How an I/O thread waits: how long it polls its rings before it goes to sleep, and whether it
+// first dozes, by a timer, until shortly before something is due. Pure logic: no clock, no thread,
+// so that a recorded trace of waits can drive it (benchmarks/poll_simulator).
 //
 // A wait lasts from the moment there was nothing left to do to the next event. Neither time spent
 // working is in it, nor, if the thread slept, what it took to wake it: that would make every short

@@ -61,8 +61,8 @@ class Uring {
   Uring& operator=(const Uring&) = delete;
 
   // Queues an operation on a registered file (entry.fd is the index RegisterFile returned). It
-  // starts with the next Enter. False if the ring takes no more right now: try
-  // again in a later turn.
+  // starts with the next Enter. False if the ring takes no more right now: try again in a later
+  // turn.
   bool Push(const io_uring_sqe& entry, UringOp& op);
   // The same for a driver's command, which is copied: `operation` is the driver's, and `file` one
   // that RegisterFile returned. Only if the ring takes_commands.

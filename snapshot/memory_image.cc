@@ -13,6 +13,7 @@
 #include "base/pages.h"
 #include "base/random.h"
 #include "base/status.h"
+#include "base/whole_io.h"
 #include "snapshot/page_map.h"
 
 namespace ringside {
@@ -53,16 +54,10 @@ uint32_t AddPage(std::span<const std::byte> page, uint64_t number, uint32_t crc)
 
 absl::Status WriteAll(const UniqueFd& file, const std::string& path,
                       std::span<const std::byte> bytes, uint64_t offset) {
-  while (!bytes.empty()) {
-    const ssize_t written =
-        pwrite(file.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) {
-      return ErrnoError(errno, absl::StrFormat("cannot write '%s'", path),
-                        "make room, or save elsewhere");
-    }
-    bytes = bytes.subspan(static_cast<size_t>(written));
-    offset += static_cast<uint64_t>(written);
+  const int error = WriteWholeAt(file.get(), bytes, offset);
+  if (error != 0) {
+    return ErrnoError(-error, absl::StrFormat("cannot write '%s'", path),
+                      "make room, or save elsewhere");
   }
   return absl::OkStatus();
 }
@@ -118,8 +113,9 @@ absl::Status ReadPieces(const MemoryImage& image, const UniqueFd& file, const st
     at = PageDown(NextData(file.get(), at, image.size));
     if (at == image.size) break;
     const std::span<std::byte> piece = place(at);
-    const ssize_t got = pread(file.get(), piece.data(), piece.size(), static_cast<off_t>(at));
-    if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", path));
+    const ssize_t got = ReadWholeAt(file.get(), piece, at);
+    if (got < 0)
+      return ErrnoError(static_cast<int>(-got), absl::StrFormat("cannot read '%s'", path));
     if (got != std::ssize(piece)) return Damaged(path, "ends before its end");
     for (uint64_t page = 0; page < piece.size(); page += kPageSize) {
       const std::span<const std::byte> bytes = piece.subspan(page, kPageSize);
@@ -179,8 +175,8 @@ absl::Status CheckMemoryImage(const MemoryImage& image, const UniqueFd& file,
                                          image.size + kPageSize));
   }
   std::array<std::byte, sizeof(Trailer)> page;
-  const ssize_t got = pread(file.get(), page.data(), page.size(), static_cast<off_t>(image.size));
-  if (got < 0) return ErrnoError(errno, "cannot read " + path);
+  const ssize_t got = ReadWholeAt(file.get(), page, image.size);
+  if (got < 0) return ErrnoError(static_cast<int>(-got), "cannot read " + path);
   if (got != std::ssize(page)) return Damaged(path, "became shorter meanwhile");
   const std::string_view wrong = WrongWithTrailer(image, page);
   return wrong.empty() ? absl::OkStatus() : Damaged(path, wrong);

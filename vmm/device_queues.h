@@ -86,7 +86,7 @@ class DeviceQueues {
       const MutexLock lock(mutex);
       return traced;
     }
-    // Returns whether it was.
+    // Returns whether it was traced before.
     bool Traces(bool on) {
       const MutexLock lock(mutex);
       return std::exchange(traced, on);

@@ -13,7 +13,7 @@
 namespace ringside {
 
 // "started", "console-spoke", "paused", "resumed", "disk-error", "disk-stopped", "needs-reset",
-// "panicked", "power-off-asked", "ended".
+// "panicked", "power-off-asked", "agent-up", "agent-lost", "ended".
 const char* EventName(EventKind kind);
 Json EventJson(const MachineEvent& event);
 

@@ -1,6 +1,5 @@
 // Why the I/O threads of a machine look at their rings, doze or sleep, and when they interrupt the
-// guest, as JSON. The names in it are
-// kept: programs read them. A time without end is null. To be written as statistics_json.h says.
+// guest, as JSON. The names in it are kept: programs read them. A time without end is null.
 #pragma once
 
 #include <cstddef>

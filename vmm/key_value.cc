@@ -3,30 +3,25 @@
 #include "base/status.h"
 
 namespace ringside {
-namespace {
-
-// Splits at single commas; a double one stands for itself.
-std::vector<std::string> SplitFields(const std::string& text) {
-  std::vector<std::string> fields(1);
+std::vector<std::string> SplitAtSingle(const std::string& text, char separator) {
+  std::vector<std::string> parts(1);
   for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != ',') {
-      fields.back() += text[i];
-    } else if (i + 1 < text.size() && text[i + 1] == ',') {
-      fields.back() += text[++i];
+    if (text[i] != separator) {
+      parts.back() += text[i];
+    } else if (i + 1 < text.size() && text[i + 1] == separator) {
+      parts.back() += text[++i];
     } else {
-      fields.emplace_back();
+      parts.emplace_back();
     }
   }
-  return fields;
+  return parts;
 }
-
-}  // namespace
 
 absl::StatusOr<nlohmann::ordered_json> ParseKeyValues(const std::string& option,
                                                       const std::string& text,
                                                       const std::string& hint) {
   nlohmann::ordered_json object = nlohmann::ordered_json::object();
-  for (const std::string& field : SplitFields(text)) {
+  for (const std::string& field : SplitAtSingle(text, ',')) {
     const size_t equals = field.find('=');
     if (equals == std::string::npos) {
       return BadInput("%s '%s' is not KEY=VALUE: %s%s", option, field, hint, field);

@@ -3,11 +3,14 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 namespace ringside {
 
+// A separator that is written twice stands for itself.
+std::vector<std::string> SplitAtSingle(const std::string& text, char separator);
 // Every value is text, and a comma in one is written twice. InvalidArgument, in one line that
 // begins with `option`, for a part that is not key=value, and for a key that is given twice. `hint`
 // is what follows such a part: "a file is given as path=" comes before it once more.

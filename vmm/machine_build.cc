@@ -46,9 +46,8 @@ absl::Status CheckAffinity(const MachineConfig& config) {
                     config.vcpu_cpus.size() - 1, config.cpus);
   }
   for (size_t id = 0; id < config.vcpu_cpus.size(); ++id) {
-    if (const absl::Status status = CheckHostCpus(config.vcpu_cpus[id]); !status.ok()) {
-      return absl::Status(status.code(), absl::StrFormat("vCPU %d: %s", id, Message(status)));
-    }
+    RINGSIDE_RETURN_IF_ERROR(
+        Of(absl::StrFormat("vCPU %d", id), CheckHostCpus(config.vcpu_cpus[id])));
   }
   return absl::OkStatus();
 }

@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "base/pages.h"
 #include "base/status.h"
+#include "base/whole_io.h"
 #include "snapshot/state_bytes.h"
 #include "snapshot/state_file.h"
 #include "vmm/state_codec.h"
@@ -127,8 +128,10 @@ absl::StatusOr<std::vector<uint8_t>> ReadFile(const std::string& path) {
                     kMostStateBytes);
   }
   std::vector<uint8_t> bytes(size);
-  const ssize_t got = pread(file.get(), bytes.data(), bytes.size(), 0);
-  if (got < 0) return ErrnoError(errno, absl::StrFormat("cannot read '%s'", path));
+  const ssize_t got = ReadWholeAt(file.get(), std::as_writable_bytes(std::span(bytes)), 0);
+  if (got < 0) {
+    return ErrnoError(static_cast<int>(-got), absl::StrFormat("cannot read '%s'", path));
+  }
   bytes.resize(static_cast<size_t>(got));
   return bytes;
 }

@@ -11,6 +11,7 @@
 #include "base/number_list.h"
 #include "poll/io_threads.h"
 #include "ringside/machine.h"
+#include "vmm/key_value.h"
 
 namespace ringside {
 namespace {
@@ -85,21 +86,6 @@ std::optional<Json> ReadShare(const Json& given) {
   std::optional<Json> queues = ReadNumbers(given["queues"]);
   if (!queues || queues->empty() || queues->size() > kMostQueues) return std::nullopt;
   return Json{{"id", given["id"]}, {"queues", *std::move(queues)}};
-}
-
-// Split at single '+'; a double one stands for itself.
-Json SplitPaths(const std::string& text) {
-  std::vector<std::string> paths(1);
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] != '+') {
-      paths.back() += text[i];
-    } else if (i + 1 < text.size() && text[i + 1] == '+') {
-      paths.back() += text[++i];
-    } else {
-      paths.emplace_back();
-    }
-  }
-  return paths;
 }
 
 // Split at spaces; a backslash takes what follows it as it is.
@@ -186,7 +172,8 @@ Json AffinitySchema() {
 }
 
 std::optional<Json> ReadPaths(const Json& given) {
-  Json paths = given.is_string() ? SplitPaths(given.get_ref<const std::string&>()) : given;
+  Json paths =
+      given.is_string() ? Json(SplitAtSingle(given.get_ref<const std::string&>(), '+')) : given;
   if (!paths.is_array() || paths.empty() || paths.size() > kMostPaths) return std::nullopt;
   for (const Json& path : paths) {
     if (!IsTextWithoutNul(path) || path.get_ref<const std::string&>().empty()) return std::nullopt;

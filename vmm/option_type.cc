@@ -9,6 +9,7 @@
 #include "base/size.h"
 #include "base/status.h"
 #include "nvme/nvme_url.h"
+#include "vmm/json_text.h"
 #include "vmm/option_lists.h"
 
 namespace ringside {
@@ -18,8 +19,7 @@ constexpr size_t kLongestShown = 80;  // of a value in a message
 
 // As the user wrote it.
 std::string Shown(const Json& given) {
-  std::string text = given.is_string() ? given.get<std::string>()
-                                       : given.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = given.is_string() ? given.get<std::string>() : JsonText(given);
   if (text.size() > kLongestShown) {
     text.resize(kLongestShown);
     text += "...";

@@ -13,7 +13,7 @@
 //   kSwitch            on, off           true, false              true, false
 //   kCpus              0-2+5             [0, 1, 2, 5] or the text [0, 1, 2, 5]
 //   kDescriptors       3+4               [3, 4] or the text       [3, 4]
-//   kNodes             0,2-3                    [0, 2, 3] or the text        [0, 2, 3]
+//   kNodes             0,2-3             [0, 2, 3] or the text    [0, 2, 3]
 //   kAffinity          0:2,1:3-4+6       [[2], [3, 4, 6]]         the same, by vCPU
 //   kPaths             a.img+b.cow       ["a.img", "b.cow"] or the text   ["a.img", "b.cow"]
 //   kWords             ls -l a\ b        ["ls", "-l", "a b"]      the same

@@ -12,8 +12,8 @@ namespace {
 
 using enum MetricType;
 
-// `write` gets each queue of each device, disks first, then networks and a vsock, with the device's
-// id and the queue's number.
+// `write` gets each queue of each device (disks, networks, a vsock, then all others), with the
+// device's id and the queue's number.
 template <typename Write>
 void ForQueues(const MachineStatistics& statistics, Write write) {
   const auto of_device = [&](const auto& device) {
@@ -188,7 +188,7 @@ std::vector<Metric> QueueMetrics() {
       {"ringside_throttled_requests_total",
        kCounter,
        {"device", "queue"},
-       "requests that had to wait until they fit the limits of their disk",
+       "requests that had to wait until they fit the limits of their disk or network",
        WriteQueues<&QueueStatistics::throttled>},
       {"ringside_throttled_seconds_total",
        kCounter,

@@ -10,14 +10,6 @@
 namespace ringside {
 namespace {
 
-// An array of what `to_json` makes of each.
-template <typename Part>
-Json ArrayOf(const std::vector<Part>& parts, Json (*to_json)(const Part&)) {
-  Json json = Json::array();
-  for (const Part& part : parts) json.push_back(to_json(part));
-  return json;
-}
-
 // Buckets that are not empty; the last has no end.
 Json LatencyJson(const LatencyHistogram& histogram) {
   Json buckets = Json::array();

@@ -1,11 +1,21 @@
 // A machine's statistics as JSON. The names in it are kept: programs read them. What a path may
-// hold is no valid text for sure, so it is to be written with Json::error_handler_t::replace.
+// hold is no valid text for sure: see vmm/json_text.h.
 #pragma once
+
+#include <vector>
 
 #include "ringside/statistics.h"
 #include "vmm/option_type.h"
 
 namespace ringside {
+
+// An array of what `to_json` makes of each.
+template <typename Part>
+Json ArrayOf(const std::vector<Part>& parts, Json (*to_json)(const Part&)) {
+  Json json = Json::array();
+  for (const Part& part : parts) json.push_back(to_json(part));
+  return json;
+}
 
 Json StatisticsJson(const MachineStatistics& statistics);
 

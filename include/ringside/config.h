@@ -31,7 +31,7 @@ enum class PollKind {
   kAlways,      // never sleeps
   kFixed,       // polls for `max_ns`
   kGrowShrink,  // polls for as long as has paid lately, up to `max_ns`
-  kWeighted,    // polls for as long as the busiest source's waits have been, up to `max_ns`
+  kWeighted,    // polls for as long as the slowest busy source has needed lately, up to `max_ns`
   kCost,        // polls, dozes or sleeps, whichever is cheapest
 };
 

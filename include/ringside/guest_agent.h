@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,6 +25,8 @@
 #include "ringside/export.h"
 
 namespace ringside {
+
+class AgentClient;
 
 struct GuestCommand {
   std::vector<std::string> arguments;          // the program, looked for in PATH, and its own
@@ -88,6 +91,9 @@ class RINGSIDE_EXPORT GuestAgent {
   absl::Status ShutDown(bool reboot = false) const;
 
  private:
+  RINGSIDE_HIDDEN absl::StatusOr<AgentClient> Connect(
+      absl::Duration limit = absl::InfiniteDuration()) const;
+
   std::string vsock_;
   uint32_t port_;
   absl::Duration patience_;

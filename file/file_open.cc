@@ -174,18 +174,19 @@ void Opening::WarnOfFormat() const {
     const char* remedy;
   };
   static constexpr std::array kFormats = {
-      Format{"QFI\xfb", "qcow2 image", "'qemu-img convert -O raw'"},
-      Format{"KDMV", "VMDK image", "'qemu-img convert -O raw'"},
-      Format{"vhdxfile", "VHDX image", "'qemu-img convert -O raw'"},
-      Format{"RSOVLAY\n", "overlay of Ringside", "base= and overlay= in place of path="}};
+      Format{"QFI\xfb", "a qcow2 image", "'qemu-img convert -O raw'"},
+      Format{"KDMV", "a VMDK image", "'qemu-img convert -O raw'"},
+      Format{"vhdxfile", "a VHDX image", "'qemu-img convert -O raw'"},
+      Format{"RSOVLAY\n", "an overlay of Ringside", "base= and overlay= in place of path="}};
   std::array<char, 8> begin = {};
   if (pread(fd_.get(), begin.data(), begin.size(), 0) != std::ssize(begin)) return;
   for (const Format& format : kFormats) {
     if (!std::string_view(begin.data(), begin.size()).starts_with(format.magic)) continue;
-    logger_.Log(Severity::kWarning,
-                "%s begins like a file that is a %s, and the guest sees these bytes as they are; "
-                "if its disk is meant, use %s",
-                name_, format.name, format.remedy);
+    logger_.Log(
+        Severity::kWarning,
+        "%s begins like %s, and the guest gets these bytes as they are; if the disk in it is "
+        "meant, use %s",
+        name_, format.name, format.remedy);
   }
 }
 

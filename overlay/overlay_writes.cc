@@ -117,10 +117,12 @@ void OverlayChannel::WriteData(Op& op) {
 
 void OverlayChannel::DataWritten(Op& op) {
   if (op.result != 0) {
-    const MutexLock lock(state_.mutex);
-    state_.map->MayDiffer(op.first, op.end);
+    {
+      const MutexLock lock(state_.mutex);
+      state_.map->MayDiffer(op.first, op.end);
+    }
+    return Abandon(op, op.result);
   }
-  if (op.result != 0) return Abandon(op, op.result);
   {
     const MutexLock lock(state_.mutex);
     state_.map->SetHere(op.first, op.end);

@@ -63,16 +63,19 @@ void OverlayChannel::ZeroEdges(Op& op) {
 }
 
 void OverlayChannel::EdgesZeroed(Op& op) {
+  const std::span edges = std::span(op.parts.list).first(op.parts.edges);
   if (op.result != 0) {
-    const MutexLock lock(state_.mutex);
-    for (const ZeroedParts::Edge& edge : std::span(op.parts.list).first(op.parts.edges)) {
-      state_.map->MayDiffer(edge.block, edge.block + 1);
+    {
+      const MutexLock lock(state_.mutex);
+      for (const ZeroedParts::Edge& edge : edges) {
+        state_.map->MayDiffer(edge.block, edge.block + 1);
+      }
     }
+    return Abandon(op, op.result);
   }
-  if (op.result != 0) return Abandon(op, op.result);
   {
     const MutexLock lock(state_.mutex);
-    for (const ZeroedParts::Edge& edge : std::span(op.parts.list).first(op.parts.edges)) {
+    for (const ZeroedParts::Edge& edge : edges) {
       if (StateOf(edge.block) == BlockState::kZeroes) continue;
       state_.map->SetHere(edge.block, edge.block + 1);
     }

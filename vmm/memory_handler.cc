@@ -7,6 +7,8 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +62,16 @@ absl::StatusOr<std::unique_ptr<MemoryHandler>> MemoryHandler::Connect(const Gues
   RINGSIDE_RETURN_IF_ERROR(handler->MapTrailer());
   RINGSIDE_RETURN_IF_ERROR(handler->Guard());
   return handler;
+}
+
+// The kernel notes who called listen(2) (unix(7), SO_PEERCRED). No end is seen of this process's
+// own threads, nor of a process in a PID namespace that is not under this one's.
+UniqueFd MemoryHandler::ProcessBehind(const UniqueFd& socket) {
+  ucred peer = {};
+  socklen_t size = sizeof peer;
+  if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return {};
+  if (peer.pid <= 0 || peer.pid == getpid()) return {};
+  return UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer.pid, 0)));
 }
 
 absl::Status MemoryHandler::Begin() {
@@ -177,17 +189,24 @@ absl::Status MemoryHandler::Loss() const {
 }
 
 void MemoryHandler::Watch() {
+  // Not POLLIN: what the handler sends is nobody's.
+  pollfd handler = {.fd = socket_.get(), .events = POLLRDHUP, .revents = 0};
+  std::string_view when_gone = "has closed its connection";
   for (;;) {
-    // Not POLLIN: what the handler sends is nobody's.
-    pollfd watched[] = {{.fd = socket_.get(), .events = POLLRDHUP, .revents = 0},
-                        {.fd = wake_.fd(), .events = POLLIN, .revents = 0}};
+    pollfd watched[] = {handler, {.fd = wake_.fd(), .events = POLLIN, .revents = 0}};
     const bool any = poll(watched, std::size(watched), UntilDeadline()) > 0;
     wake_.Clear();
     {
       const MutexLock lock(mutex_);
       if (stops_) return;
     }
-    absl::Status why = Due(any && watched[0].revents != 0);
+    const bool is_gone = any && watched[0].revents != 0;
+    if (is_gone && handler.fd != process_.get() && process_.valid()) {
+      handler = {.fd = process_.get(), .events = POLLIN, .revents = 0};
+      when_gone = "has ended";
+      continue;
+    }
+    absl::Status why = Due(is_gone ? when_gone : "");
     if (!why.ok()) return Lose(std::move(why));
   }
 }
@@ -199,12 +218,12 @@ int MemoryHandler::UntilDeadline() const {
   return static_cast<int>(std::clamp<int64_t>(left_ms, 0, INT_MAX));
 }
 
-absl::Status MemoryHandler::Due(bool is_closed) const {
-  if (is_closed) {
+absl::Status MemoryHandler::Due(std::string_view gone) const {
+  if (!gone.empty()) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "the memory handler at '%s' has closed its connection under the machine that it gives "
-        "memory: keep it running until the machine has ended",
-        request_.path));
+        "the memory handler at '%s' %s under the machine that it gives memory: keep it running "
+        "until the machine has ended",
+        request_.path, gone));
   }
   const MutexLock lock(mutex_);
   return MonotonicNs() < deadline_ns_ ? absl::OkStatus() : at_deadline_;

@@ -5,11 +5,12 @@
 // snapshot's memory file (snapshot/memory_image.h), so that the pieces are all of that file, and
 // whose memory it is that the handler gives shows before the guest goes on.
 //
-// A handler that closes its connection, as by its end, ends the machine, and so does one that does
-// not answer while the machine is made. The machine is told first, so that nothing of it begins
-// anew; then all of its memory is dropped, so that whoever waits for a page, in the kernel or
-// elsewhere, comes free. One that does not answer later holds up the guest, until the machine is
-// ended. Nothing that the handler sends is read.
+// A handler that ends ends the machine, and so does one that does not answer while the machine is
+// made. Its connection carries nothing more, so one that closes it and lives serves on; where its
+// process is not known, or is this one, the close is its end. The machine is told first, so that
+// nothing of it begins anew; then all of its memory is dropped, so that whoever waits for a page,
+// in the kernel or elsewhere, comes free. One that does not answer later holds up the guest, until
+// the machine is ended. Nothing that the handler sends is read.
 //
 // Threads: any; the watch has one of its own, which never touches the memory and on which `lost` is
 // called, once. Whoever touches the memory is prepared for its loss (base/mapping_guard.h).
@@ -72,7 +73,9 @@ class MemoryHandler {
       : memory_(memory),
         request_(std::move(request)),
         socket_(std::move(socket)),
+        process_(ProcessBehind(socket_)),
         wake_(std::move(wake)) {}
+  static UniqueFd ProcessBehind(const UniqueFd& socket);
   absl::Status MapTrailer();
   absl::Status Guard();
   std::string Pieces() const;
@@ -82,13 +85,15 @@ class MemoryHandler {
   void Watch();
   // For poll().
   int UntilDeadline() const;
-  // How the memory is to be lost now; OK: it is not.
-  absl::Status Due(bool is_closed) const;
+  // How the memory is to be lost now; OK: it is not. `gone`: what the handler has done; empty:
+  // nothing.
+  absl::Status Due(std::string_view gone) const;
   void Lose(absl::Status why);
 
   const GuestMemory& memory_;
   const Request request_;
   const UniqueFd socket_;
+  const UniqueFd process_;  // a pidfd of whoever listens there; may be none
   const EventFd wake_;
   std::span<std::byte> trailer_;  // a mapping of its own
   std::vector<MappingGuard> guards_;

@@ -444,8 +444,8 @@ struct MachineConfig {
   // The path of a Unix socket, on which a handler of page faults listens that speaks Firecracker's
   // protocol: the machine that is restored from a directory has its memory from there, page by page
   // as it is touched, and the directory's file "memory" is not looked for. Create connects, and
-  // waits 30 seconds at most for the pages that it needs itself. The handler keeps its connection
-  // until the machine has ended; where it does not, the machine ends (EndKind::kFailure). It is
+  // waits 30 seconds at most for the pages that it needs itself. The handler serves until the
+  // machine has ended; where its process ends before, so does that (EndKind::kFailure). It is
   // handed a userfaultfd, by which it can change or hold up any memory of the process: it is
   // trusted as much as the process is. Empty: there is none.
   std::string restore_handler = {};

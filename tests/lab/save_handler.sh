@@ -40,6 +40,6 @@ wait $pid
 code=$?
 words=$(tail -n 1 "$work/errors")
 echo "without its handler: exit code $code, '$words'"
-case $code,$words in 1,*'has closed its connection'*) ;; *) fail "its end is not as it should be" ;; esac
+case $code,$words in 1,*'has ended under the machine'*) ;; *) fail "its end is not as it should be" ;; esac
 kill $server
 [ $failures = 0 ] || { cat "$work/errors" "$work/handler"; tail -n 20 "$serial"; exit 1; }

@@ -2,12 +2,17 @@
 // do not answer.
 #include "vmm/memory_handler.h"
 
+#include <csignal>
 #include <filesystem>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
+#include <unistd.h>
+#include <utility>
 
 #include "absl/strings/str_replace.h"
 #include "base/userfault.h"
@@ -172,6 +177,49 @@ TEST_P(HandledUnderLoad, AHandlerThatGoesEndsItsMachineAlone) {
   }
   EXPECT_GT(ended, 2);
   EXPECT_FALSE(IsOver(*other));
+}
+
+// A process that listens, as the kernel notes it, and does nothing more until it is killed.
+class Listener {
+ public:
+  explicit Listener(int fd) {
+    int ends[2];
+    if (pipe(ends) != 0) std::abort();
+    const UniqueFd told(ends[0]), tells(ends[1]);
+    process_ = fork();
+    if (process_ == 0) {
+      if (listen(fd, 1) != 0 || write(tells.get(), "x", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    char listens = 0;
+    if (read(told.get(), &listens, 1) != 1) std::abort();
+  }
+  ~Listener() { Kill(); }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  void Kill() {
+    if (process_ <= 0) return;
+    kill(process_, SIGKILL);
+    waitpid(std::exchange(process_, -1), nullptr, 0);
+  }
+
+ private:
+  pid_t process_ = -1;
+};
+
+// As handlers do that need nothing more of it, and have it collected as garbage some time.
+TEST_F(MemoryHandlerTest, AHandlerThatHangsUpServesOnUntilItsProcessEnds) {
+  const MachineConfig config = SavedReader();
+  std::optional<Listener> process;
+  Conduct conduct = {.hangs_up = true};
+  conduct.listen = [&](int fd) { process.emplace(fd); };
+  const TestMemoryHandler handler(Socket(), MemoryFile(), conduct);
+  const auto machine = Begin(config);
+  ExpectProgress(*machine);
+  process->Kill();
+  const MachineEnd& end = machine->Wait();
+  EXPECT_EQ(end.kind, EndKind::kFailure);
+  EXPECT_THAT(end.detail, HasSubstr("has ended under the machine"));
 }
 
 // Wherever the machine needs a page to be made, it gives up.

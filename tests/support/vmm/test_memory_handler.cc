@@ -19,15 +19,20 @@ namespace ringside::testing {
 
 TestMemoryHandler::TestMemoryHandler(std::string socket, const std::string& file, Conduct conduct)
     : socket_(std::move(socket)),
-      conduct_(conduct),
+      conduct_(std::move(conduct)),
       file_(open(file.c_str(), O_RDONLY | O_CLOEXEC)),
       listener_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)),
       end_(*EventFd::Create()) {
   unlink(socket_.c_str());
   const UnixAddress address = *UnixAddress::Of(socket_);
-  if (!file_.valid() || bind(listener_.get(), address.address(), address.size()) != 0 ||
-      listen(listener_.get(), 1) != 0) {
+  if (!file_.valid() || bind(listener_.get(), address.address(), address.size()) != 0) {
     std::perror("no memory handler");
+    std::abort();
+  }
+  if (conduct_.listen) {
+    conduct_.listen(listener_.get());
+  } else if (listen(listener_.get(), 1) != 0) {
+    std::perror("the memory handler cannot listen");
     std::abort();
   }
   thread_ = std::thread([this] { Run(); });
@@ -46,6 +51,7 @@ const std::string& TestMemoryHandler::message() const {
 void TestMemoryHandler::Run() {
   if (Accept() && Receive()) {
     if (conduct_.talks) Talk();
+    if (conduct_.hangs_up) connection_ = {};
     while (AwaitOn(userfault_.get(), POLLIN) && Answer()) {
     }
   }

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <thread>
@@ -23,6 +24,9 @@ class TestMemoryHandler {
     Then then = Then::kSilence;
     std::optional<char> fill = {};  // what it gives in place of the file's pages
     bool talks = false;             // it sends as much as the socket takes
+    bool hangs_up = false;          // it closes its connection, and serves on
+    // Has the socket listened at; by itself the test's process does.
+    std::function<void(int fd)> listen = {};
   };
 
   // Listens when this returns. The file has to be there until it has been opened: the same.

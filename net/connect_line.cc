@@ -1,8 +1,9 @@
 #include "net/connect_line.h"
 
+#include <algorithm>
 #include <charconv>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 
 namespace ringside {
 
@@ -11,8 +12,10 @@ ConnectLine ParseConnectLine(std::string_view bytes) {
   bytes = bytes.substr(0, ConnectLine::kMaxLength);
   const std::string_view command = bytes.substr(0, kCommand.size());
   // Wrong from its first wrong byte on: nobody has to wait for the rest.
-  if (!absl::EqualsIgnoreCase({command.data(), command.size()},
-                              {kCommand.data(), command.size()})) {
+  const auto is_same = [](char given, char letter) {
+    return absl::ascii_toupper(static_cast<unsigned char>(given)) == letter;
+  };
+  if (!std::ranges::equal(command, kCommand.substr(0, command.size()), is_same)) {
     return {.state = ConnectLine::State::kWrong};
   }
   const size_t end = bytes.find('\n');

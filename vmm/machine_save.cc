@@ -58,8 +58,7 @@ absl::Status Machine::Internals::Save(const std::string& directory, const SaveOp
 // What is saved goes on from what its guest has written, which a copy of a disk's file, or a cut of
 // the power, would not leave there: an overlay's map is in memory until it is flushed.
 absl::Status Machine::Internals::FlushDisks(Deadline deadline) {
-  const absl::Status flushed =
-      disks_->Flush(*queues_, deadline, [this] { return pauser_->ended(); });
+  absl::Status flushed = disks_->Flush(*queues_, deadline, [this] { return pauser_->ended(); });
   // The machine's end cancels flushes, and is what there is to say then.
   if (!flushed.ok()) RINGSIDE_RETURN_IF_ERROR(CheckSaves());
   return flushed;

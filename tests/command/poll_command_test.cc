@@ -156,7 +156,7 @@ std::vector<TracedSignal> ReadSignals(const std::string& path) {
   return signals;
 }
 
-// Of the newest events, so the first index is any.
+// Of the newest events, so the first one is any, and its index.
 TEST_F(PollCommandTest, ASignalTraceTellsWhatWasTakenShownAndRaised) {
   const ProcessResult run = Run({"--disk", "path=" + MakeDisk("disk", 16 * kMiB), "--iothread",
                                  "signal=early", "--signal-trace", Path("signals")},
@@ -174,7 +174,7 @@ TEST_F(PollCommandTest, ASignalTraceTellsWhatWasTakenShownAndRaised) {
     if (signal.event == "shown" && index.contains("took")) {
       EXPECT_LT(static_cast<uint16_t>(index["took"] - signal.index), 256) << "taken before";
     }
-    if (signal.event == "raised") {
+    if (signal.event == "raised" && index.contains("shown")) {
       EXPECT_EQ(signal.index, index["shown"]);
     }
   }

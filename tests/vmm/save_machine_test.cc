@@ -10,6 +10,8 @@
 #include "base/status.h"
 #include "kvm/cpu_features.h"
 #include "kvm/memory_layout.h"
+#include "nvme/nvme_controllers.h"
+#include "tests/support/count_of.h"
 #include "tests/support/huge_pages.h"
 #include "tests/support/races.h"
 #include "tests/support/recording_log.h"
@@ -313,7 +315,18 @@ TEST_F(SavedOverlayTest, ACopyOfAPausedMachinesOverlayHasWhatItHasWritten) {
   ASSERT_TRUE(machine->Pause().ok());
   ASSERT_EQ(machine->Save(Place(1)), absl::OkStatus());
   fs::copy_file(PathOf("one"), PathOf("copy"));
+  const auto allocated = [](const std::vector<BlockCounter>& counters) {
+    return testing::CountOf(counters, "overlay_allocated_bytes");
+  };
+  const uint64_t written = allocated(machine->Statistics().disks[0].counters);
   machine.reset();
+  {
+    NvmeControllers controllers{Logger()};
+    const auto copy = Overlay("copy").Open({.log = Logger(), .nvme = controllers});
+    ASSERT_TRUE(copy.ok()) << copy.status();
+    EXPECT_EQ(allocated((*copy)->Statistics().counters), written);
+    EXPECT_GT(written, 0u);
+  }
   GoOnFrom(Place(1), config);
   config.disks = {{.backend = Overlay("copy")}};
   EndWell(*Begin(config));

@@ -174,6 +174,21 @@ class DirtyTest : public ::testing::Test {
     const MutexLock lock(rig_.state().mutex);
     rig_.state().map->Load(0, page, 0);
   }
+  // `change` of the first block fails where its data is written: behind two flushes and a page for
+  // the intent.
+  template <typename Function>
+  void ExpectDirtyAfterFailureOf(Function change) {
+    int submitted = 0;
+    rig_.file().OnSubmit([&] {
+      if (++submitted == 4) rig_.file().FailWith(EIO);
+    });
+    EXPECT_EQ(change(), -EIO);
+    rig_.file().OnSubmit(nullptr);
+    rig_.file().FailWith(0);
+    EXPECT_EQ(submitted, 4);
+    ASSERT_EQ(rig_.Flush(), 0);
+    EXPECT_EQ(rig_.PageIn(0).dirty[0], 3u);
+  }
   OverlayRig rig_{1, Header()};
 };
 
@@ -200,30 +215,11 @@ TEST_F(DirtyTest, WhatIsDirtyOrNotHereNeedsNoIntent) {
 
 // Some of it may be in the file, whose intents are forgotten when it is closed.
 TEST_F(DirtyTest, WhatAFailedWriteMayHaveChangedIsDirty) {
-  // Two flushes and a page for the intent, then the data.
-  int submitted = 0;
-  rig_.file().OnSubmit([&] {
-    if (++submitted == 4) rig_.file().FailWith(EIO);
-  });
-  EXPECT_EQ(rig_.Write(0, 512, 'w'), -EIO);
-  rig_.file().OnSubmit(nullptr);
-  rig_.file().FailWith(0);
-  EXPECT_EQ(submitted, 4);
-  ASSERT_EQ(rig_.Flush(), 0);
-  EXPECT_EQ(rig_.PageIn(0).dirty[0], 3u);
+  ExpectDirtyAfterFailureOf([this] { return rig_.Write(0, 512, 'w'); });
 }
 
 TEST_F(DirtyTest, WhatFailedZeroesMayHaveChangedIsDirty) {
-  int submitted = 0;
-  rig_.file().OnSubmit([&] {
-    if (++submitted == 4) rig_.file().FailWith(EIO);
-  });
-  EXPECT_EQ(rig_.Discard(512, 512), -EIO);
-  rig_.file().OnSubmit(nullptr);
-  rig_.file().FailWith(0);
-  EXPECT_EQ(submitted, 4);
-  ASSERT_EQ(rig_.Flush(), 0);
-  EXPECT_EQ(rig_.PageIn(0).dirty[0], 3u);
+  ExpectDirtyAfterFailureOf([this] { return rig_.Discard(512, 512); });
 }
 
 TEST_F(DirtyTest, ADiscardOfDataThatIsHereWaitsForTheIntent) {

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "net/connect_line.h"
 
 namespace {
@@ -18,7 +19,9 @@ void Check(bool condition, const char* what) {
 
 void CheckWhole(std::string_view bytes, const ConnectLine& line) {
   Check(line.length <= bytes.size() && line.length <= ConnectLine::kMaxLength, "it is there");
-  const std::string text(bytes.substr(0, line.length));
+  // In any case, and with a carriage return or without.
+  std::string text = absl::AsciiStrToUpper(std::string(bytes.substr(0, line.length)));
+  if (text.ends_with("\r\n")) text.replace(text.size() - 2, 2, "\n");
   const size_t digits = text.find_first_not_of('0', 8);
   const std::string number = digits < text.size() - 1 ? text.substr(digits) : "0\n";
   Check(text.starts_with("CONNECT ") && text.size() > 9, "it is the command, with a port");
@@ -30,7 +33,9 @@ void CheckWhole(std::string_view bytes, const ConnectLine& line) {
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   // A line is likely only if its beginning is given.
   std::string bytes(reinterpret_cast<const char*>(data), size);
-  if (size > 0 && data[0] % 2 == 0) bytes = "CONNECT " + bytes.substr(1);
+  if (size > 0 && data[0] % 2 == 0) {
+    bytes = (data[0] % 4 == 0 ? "CONNECT " : "Connect ") + bytes.substr(1);
+  }
   const ConnectLine all = ringside::ParseConnectLine(bytes);
   if (all.state == ConnectLine::State::kWhole) CheckWhole(bytes, all);
   if (all.state == ConnectLine::State::kPartial) {

@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
@@ -188,6 +189,7 @@ class Listener {
     const UniqueFd told(ends[0]), tells(ends[1]);
     process_ = fork();
     if (process_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);  // of a test that is aborted nothing is left
       if (listen(fd, 1) != 0 || write(tells.get(), "x", 1) != 1) _exit(1);
       for (;;) pause();
     }

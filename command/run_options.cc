@@ -112,8 +112,7 @@ std::span<const RunOption> OwnRunOptions() {
       {.name = "trace-latency",
        .placeholder = "FILE",
        .doc = "stamp each request of disks, networks and the vsock on its way, and write the "
-              "newest 65536 of each queue at the "
-              "end, for 'ringside report'",
+              "newest 65536 of each queue at the end, for 'ringside report'",
        .text = &RunOptions::trace_latency},
       {.name = "poll-trace",
        .placeholder = "FILE",

@@ -8,7 +8,7 @@
 namespace ringside {
 
 std::string StatisticsTable(const MachineStatistics& statistics);
-std::string StatisticsJsonText(
-    const MachineStatistics& statistics);  // one object, a line's end behind it
+// One object, with a line's end behind it.
+std::string StatisticsJsonText(const MachineStatistics& statistics);
 
 }  // namespace ringside

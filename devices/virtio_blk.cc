@@ -4,7 +4,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <optional>
 
 #include "base/status.h"
 #include "devices/state_check.h"
@@ -83,15 +82,15 @@ class VirtioBlk::Share {
   BlockChannel& channel() { return *channel_; }
   // Any thread: the channel, if there is one, is told that the machine is over.
   void Cancel() { io_thread_.Post(cancel_); }
-  // Any other thread: the result; nothing where there is no channel.
-  std::optional<int> Flush(absl::FunctionRef<bool()> is_over) {
+  // Any other thread.
+  int Flush(absl::FunctionRef<bool()> is_over) {
     HostFlush flush(io_thread_);
-    bool has_channel = false;
+    bool is_open = false;
     io_thread_.RunAndWait([&] {
-      has_channel = channel_ != nullptr;
-      if (has_channel) flush.SubmitTo(*channel_);
+      is_open = Open().ok();
+      if (is_open) flush.SubmitTo(*channel_);
     });
-    if (!has_channel) return std::nullopt;
+    if (!is_open) return -EIO;
     while (!flush.ended.WaitFor(kLookAgain)) {
       if (is_over()) Cancel();
     }
@@ -211,23 +210,10 @@ absl::Status VirtioBlk::Exchange(BlockDevice& next) {
   return absl::OkStatus();
 }
 
-// One of its channels will do: what is written is the disk's.
+// Any channel will do, as what is written is the disk's; where the driver has not come yet, or the
+// device was made anew, there is none before this.
 int VirtioBlk::Flush(absl::FunctionRef<bool()> is_over) {
-  if (view_.info.read_only) return 0;
-  std::vector<Share*> shares;
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& share : shares_) shares.push_back(share.get());
-  }
-  for (Share* const share : shares) {
-    if (const std::optional<int> result = share->Flush(is_over)) return *result;
-  }
-  // Those of a device that was made anew come with its queues, but what was written before is
-  // there.
-  Share& share = ShareOf(io_thread(0));
-  absl::Status status;
-  share.io_thread().RunAndWait([&] { status = share.Open(); });
-  return status.ok() ? *share.Flush(is_over) : -EIO;
+  return view_.info.read_only ? 0 : ShareOf(io_thread(0)).Flush(is_over);
 }
 
 void VirtioBlk::Cancel() {

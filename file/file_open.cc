@@ -149,9 +149,7 @@ absl::Status Opening::ReadSize() {
   // Again, now that it is locked.
   if (fstat(fd_.get(), &stat_) != 0) return ErrnoError(errno, "cannot stat " + name_);
   const absl::StatusOr<uint64_t> size = ReadFileSize(fd_.get(), is_block_device());
-  if (!size.ok()) {
-    return Of(name_, size.status());
-  }
+  RINGSIDE_RETURN_IF_ERROR(Of(name_, size.status()));
   size_ = *size;
   if (size_ == 0) {
     return BadInput("%s is empty; give it a size with 'truncate -s 1G %s'", name_, config_.path);

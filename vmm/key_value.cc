@@ -3,6 +3,7 @@
 #include "base/status.h"
 
 namespace ringside {
+
 std::vector<std::string> SplitAtSingle(const std::string& text, char separator) {
   std::vector<std::string> parts(1);
   for (size_t i = 0; i < text.size(); ++i) {

@@ -15,7 +15,8 @@ as() {
 }
 as 0
 
-agent() { timeout ${patience:-30} "$ringside" exec --vsock "$vsock" -- "$@" 2>>"$work/errors"; }
+# The first signal of timeout goes to the guest's command, so a second ends what is stuck.
+agent() { timeout -k 5 ${patience:-30} "$ringside" exec --vsock "$vsock" -- "$@" 2>>"$work/errors"; }
 
 ctl() {
     "$ringside" ctl "$api" "$@" >>"$work/ctl" 2>>"$work/errors" && return

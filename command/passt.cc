@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "base/status.h"
 #include "command/resolvers.h"
-#include "vmm/networks.h"
+#include "vmm/device_ids.h"
 
 namespace ringside {
 namespace {

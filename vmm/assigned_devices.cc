@@ -10,6 +10,7 @@
 #include "kvm/memory_layout.h"
 #include "vfio/pci_sysfs.h"
 #include "vfio/vfio_device.h"
+#include "vmm/device_ids.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {
@@ -62,10 +63,6 @@ std::string BarSizes(const PciFunction& function) {
 }
 
 }  // namespace
-
-std::string AssignedId(const AssignedConfig& config, size_t index) {
-  return config.id.empty() ? absl::StrFormat("vfio%d", index) : config.id;
-}
 
 absl::Status AssignedDevices::Check(std::span<const AssignedConfig> configs,
                                     std::span<const DiskConfig> disks) {

@@ -21,9 +21,6 @@
 
 namespace ringside {
 
-// Of the device in this place, which may not have been given one.
-std::string AssignedId(const AssignedConfig& config, size_t index);
-
 class AssignedDevices {
  public:
   // Opens a device; null: the kernel's VFIO does.

@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "faults/disk_filters.h"
 #include "nvme/nvme_controllers.h"
+#include "vmm/device_ids.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {
@@ -22,10 +23,6 @@ std::string IdText(const ContentId& content) {
 constexpr size_t kMaxDisks = PciHost::kDevices - 2;
 
 }  // namespace
-
-std::string DiskId(const DiskConfig& config, size_t index) {
-  return config.id.empty() ? absl::StrFormat("disk%d", index) : config.id;
-}
 
 absl::StatusOr<std::unique_ptr<Disks>> Disks::Open(const MachineConfig& config,
                                                    const IoThreads& io_threads, Logger log) {

@@ -34,9 +34,6 @@
 
 namespace ringside {
 
-// Of the disk in this place, which may not have been given one.
-std::string DiskId(const DiskConfig& config, size_t index);
-
 class Disks {
  public:
   // Opens and locks the files, resets and sets up the NVMe controllers, and finds the I/O threads

@@ -21,26 +21,10 @@
 #include "devices/virtio_device.h"
 #include "devices/virtio_pci.h"
 #include "kvm/memory_layout.h"
+#include "vmm/devices_state.h"
 #include "vmm/event_queue.h"
 
 namespace ringside {
-
-// The devices of a machine as its guest could tell them apart from others, but for what it has in
-// memory. Not in it: what a device of the host has that the guest has whole.
-struct DevicesState {
-  struct Function {
-    std::string name;
-    VirtioPci::State pci;
-    bool operator==(const Function&) const = default;
-  };
-  Serial::State serial;
-  PciHost::State pci_host;
-  std::vector<Function> functions;
-  bool operator==(const DevicesState&) const = default;
-};
-
-// Of the entropy device, which each machine has.
-inline constexpr char kRngId[] = "rng";
 
 class GuestDevices {
  public:

@@ -4,6 +4,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "base/status.h"
 #include "devices/virtio_rng.h"
+#include "vmm/device_ids.h"
 #include "vmm/machine.h"
 #include "vmm/own_devices.h"
 #include "vmm/pci_slots.h"

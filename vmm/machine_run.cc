@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "vmm/device_ids.h"
 #include "vmm/machine.h"
 
 namespace ringside {

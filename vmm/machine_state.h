@@ -18,7 +18,7 @@
 #include "ringside/machine_template.h"
 #include "snapshot/memory_image.h"
 #include "snapshot/working_set.h"
-#include "vmm/guest_devices.h"
+#include "vmm/devices_state.h"
 #include "vmm/host_state.h"
 
 namespace ringside {

@@ -6,7 +6,7 @@
 #include "devices/virtio_net.h"
 #include "net/tap.h"
 #include "vmm/key_value.h"
-#include "vmm/networks.h"
+#include "vmm/mac_address.h"
 #include "vmm/throttle_options.h"
 
 namespace ringside {

@@ -23,14 +23,6 @@
 
 namespace ringside {
 
-// Of the network in this place, which may not have been given one.
-std::string NetworkId(const NetConfig& config, size_t index);
-// "02:00:00:12:34:56", of a guest's interface: neither a group's nor zero.
-absl::StatusOr<MacAddress> ParseMac(const std::string& text);
-std::string MacText(const MacAddress& mac);
-// The same for the same texts, and hardly for others: one that is administered locally.
-MacAddress MacOf(const std::string& id, const std::string& network, const std::string& host);
-
 class Networks {
  public:
   static constexpr size_t kMax = 8;

@@ -6,18 +6,15 @@
 
 #include "base/huge_pages.h"
 #include "base/nearest.h"
+#include "block/block_backend.h"
 #include "kvm/cpu_baseline.h"
 #include "poll/io_threads.h"
-#include "vmm/assigned_devices.h"
+#include "vmm/device_ids.h"
 #include "vmm/disk_options.h"
-#include "vmm/disks.h"
-#include "vmm/guest_devices.h"
 #include "vmm/io_thread_options.h"
 #include "vmm/machine_options.h"
 #include "vmm/net_options.h"
-#include "vmm/networks.h"
 #include "vmm/throttle_options.h"
-#include "vmm/vsock.h"
 #include "vmm/vsock_options.h"
 
 namespace ringside {

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "kvm/vcpu_state.h"
 #include "kvm/vm_state.h"
-#include "vmm/guest_devices.h"
+#include "vmm/devices_state.h"
 #include "vmm/host_state.h"
 
 namespace ringside {

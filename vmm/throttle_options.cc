@@ -4,8 +4,7 @@
 #include <string_view>
 
 #include "block/throttle.h"
-#include "vmm/disks.h"
-#include "vmm/networks.h"
+#include "vmm/device_ids.h"
 
 namespace ringside {
 

@@ -4,13 +4,10 @@
 
 #include "base/status.h"
 #include "devices/virtio_vsock.h"
+#include "vmm/device_ids.h"
 #include "vmm/pci_slots.h"
 
 namespace ringside {
-
-std::string VsockId(const VsockConfig& config) {
-  return config.id.empty() ? "vsock0" : config.id;
-}
 
 absl::StatusOr<std::unique_ptr<Vsock>> Vsock::Open(const VsockConfig& config,
                                                    const IoThreads& io_threads, Logger log) {

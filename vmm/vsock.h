@@ -18,8 +18,6 @@
 
 namespace ringside {
 
-std::string VsockId(const VsockConfig& config);
-
 class Vsock {
  public:
   // Makes the socket, and finds the I/O thread of the queues.

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "nvme/nvme_names.h"
 
 namespace ringside {
 namespace {
@@ -19,10 +20,6 @@ constexpr uint32_t kPciBusMaster = 4;
 constexpr absl::Duration kRegisterPeriod = absl::Milliseconds(1);
 // A controller whose CAP.TO says less takes longer all the same.
 constexpr absl::Duration kLeastReadyTimeout = absl::Seconds(1);
-
-std::string DescribeStatus(nvme::Status status) {
-  return absl::StrFormat("status 0x%02x of type %d", status & 0xff, (status >> 8) & 7);
-}
 
 }  // namespace
 
@@ -207,16 +204,16 @@ absl::StatusOr<uint32_t> NvmeAdmin::Execute(nvme::Command command, absl::Duratio
       if (end.id != command.id) continue;
       const nvme::Status status = nvme::StatusOf(end.status);
       if ((status & nvme::kStatusCode) == 0) return result;
-      return absl::InternalError(absl::StrFormat("%s refuses admin command 0x%02x: %s",
-                                                 device_.name(), command.opcode,
-                                                 DescribeStatus(status)));
+      return absl::InternalError(absl::StrFormat("%s refuses %s: %s", device_.name(),
+                                                 nvme::AdminText(command.opcode),
+                                                 nvme::StatusText(status)));
     }
     const int64_t left_ns = end_ns - MonotonicNs();
     if (status() == nvme::kGone) return Gone();
     if (left_ns <= 0) {
       return absl::DeadlineExceededError(
-          absl::StrFormat("%s has not answered admin command 0x%02x within %s", device_.name(),
-                          command.opcode, absl::FormatDuration(limit)));
+          absl::StrFormat("%s has not answered %s within %s", device_.name(),
+                          nvme::AdminText(command.opcode), absl::FormatDuration(limit)));
     }
     // Not only by the interrupt: one that is lost or masked is to cost a moment, not the command.
     constexpr int64_t kMostMs = 10;

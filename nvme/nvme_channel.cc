@@ -4,6 +4,7 @@
 #include <cerrno>
 
 #include "base/status.h"
+#include "nvme/nvme_names.h"
 
 namespace ringside {
 namespace {
@@ -32,7 +33,9 @@ NvmeChannel::NvmeChannel(const Parts& parts)
       watch_(parts.queue.parts().watch),
       device_(parts.queue.parts().device),
       cache_lost_(parts.cache_lost),
-      ring_(MakeRing(parts.queue)) {
+      ring_(MakeRing(parts.queue)),
+      name_(parts.name),
+      log_(parts.log) {
   const size_t in_flight = queue_.parts().entries - size_t{1};
   for (Slot& slot : std::span(slots_).first(in_flight)) {
     slot.command.nsid = ns_.id;
@@ -147,6 +150,8 @@ inline void NvmeChannel::Complete(const nvme::CompletionEnd& end) {
 [[gnu::noinline]] void NvmeChannel::CompleteWithError(Slot& slot, size_t index,
                                                       nvme::Status status) {
   if ((status & nvme::kDoNotRetry) != 0 || slot.sends >= nvme::kMostSends) {
+    log_.Log(Severity::kWarning, "%s: %s: %s", name_, nvme::IoText(slot.command),
+             nvme::StatusText(status));
     return Finish(slot, index, nvme::ErrnoOf(status));
   }
   counters_.resent.Add();

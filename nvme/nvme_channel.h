@@ -11,8 +11,10 @@
 
 #include <array>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "base/log_limit.h"
 #include "block/block_device.h"
 #include "nvme/nvme_queue.h"
 #include "nvme/nvme_requests.h"
@@ -55,6 +57,8 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
     NvmeCounters& counters;
     const IovaOffsets& offsets;
     const std::atomic<bool>& cache_lost;  // the controller's: what was written may be gone
+    const std::string& name;              // of the controller, in messages
+    LogLimit& log;                        // for commands that fail
   };
 
   // Frozen at first. On an error the queue is closed.
@@ -162,6 +166,8 @@ class NvmeChannel final : public NvmeRequests<NvmeChannel, NvmeSlot, NvmeCounter
   HookTo<NvmeChannel, &NvmeChannel::RingDoorbell> doorbell_hook_{*this};
   Completions completions_{*this};
   std::array<Slot, NvmeQueue::kSlots> slots_;
+  const std::string& name_;
+  LogLimit& log_;
 };
 
 }  // namespace ringside

@@ -72,6 +72,7 @@ class NvmeController {
   }
 
   const std::string& name() const { return device_->name(); }
+  const Logger& logger() const { return log_; }
   // What was written and not flushed may be gone, so no flush may succeed any more.
   const std::atomic<bool>& cache_lost() const { return cache_lost_; }
   uint64_t resets() const { return resets_.Get(); }

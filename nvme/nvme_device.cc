@@ -1,5 +1,8 @@
 #include "nvme/nvme_device.h"
 
+#include <optional>
+
+#include "base/log_limit.h"
 #include "base/status.h"
 #include "nvme/nvme_controller.h"
 
@@ -9,6 +12,7 @@ struct NvmeDevice::Parts {
   std::shared_ptr<NvmeController> controller;
   NvmeNamespace ns;
   const IovaOffsets* offsets = nullptr;
+  std::optional<LogLimit> failures;
   // By queue, of which one channel has one at a time.
   std::array<NvmeCounters, NvmeController::kMaxQueues + 1> counters;
 };
@@ -22,6 +26,7 @@ absl::StatusOr<std::unique_ptr<NvmeDevice>> NvmeDevice::Create(
   auto parts = std::make_unique<Parts>();
   RINGSIDE_ASSIGN_OR_RETURN(parts->ns, controller->Identify(config.namespace_id));
   parts->ns.info.read_only = config.read_only;
+  parts->failures.emplace(controller->logger());
   parts->controller = std::move(controller);
   return std::unique_ptr<NvmeDevice>(new NvmeDevice(std::move(parts)));
 }
@@ -56,7 +61,9 @@ absl::StatusOr<std::unique_ptr<BlockChannel>> NvmeDevice::Open(IoThread& io_thre
                               .ns = parts_->ns,
                               .counters = parts_->counters[queue->id()],
                               .offsets = *parts_->offsets,
-                              .cache_lost = parts_->controller->cache_lost()});
+                              .cache_lost = parts_->controller->cache_lost(),
+                              .name = parts_->controller->name(),
+                              .log = *parts_->failures});
 }
 
 BlockStatistics NvmeDevice::Statistics() const {

@@ -20,6 +20,7 @@
 #include "base/status.h"
 #include "block/file_lock.h"
 #include "nvme/nvme_command_ring.h"
+#include "nvme/nvme_names.h"
 #include "nvme/nvme_request.h"
 
 namespace ringside {
@@ -60,8 +61,8 @@ absl::StatusOr<std::vector<std::byte>> Identify(int fd, const std::string& name,
   const int status = ioctl(fd, NVME_IOCTL_ADMIN_CMD, &command);
   if (status < 0) return OpenError(errno, "cannot identify " + name, kRemedies);
   if (status > 0) {
-    return absl::InternalError(
-        absl::StrFormat("cannot identify %s: NVMe status 0x%x", name, status));
+    return absl::InternalError(absl::StrFormat(
+        "cannot identify %s: %s", name, nvme::StatusText(static_cast<nvme::Status>(status))));
   }
   return data;
 }

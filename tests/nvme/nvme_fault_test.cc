@@ -9,6 +9,8 @@
 namespace ringside {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 using testing::NvmeModelAbort;
 using testing::NvmeModelExecuted;
 using testing::NvmeModelFault;
@@ -82,6 +84,9 @@ TEST_F(NvmeFaultTest, AnErrorForGoodIsNotTriedAgain) {
   EXPECT_EQ(Write(), -EIO);
   EXPECT_EQ(Count("resent"), 0);
   EXPECT_EQ(Count("errors"), 1);
+  EXPECT_THAT(log_.lines().back(),
+              AllOf(HasSubstr("Write of blocks "), HasSubstr(" of namespace 1: Unrecovered Read "
+                                                             "Error (SCT 2h, SC 81h, DNR)")));
 }
 
 // QEMU's driver looks at eight bits: a code 0 of another type than the generic one is no success.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "nvme/nvme_identify.h"
+#include "nvme/nvme_names.h"
 #include "tests/support/nvme/nvme_model_spec.h"
 #include "tests/support/status_matchers.h"
 
@@ -211,6 +212,27 @@ TEST(NvmeRequestTest, DeallocatesOneRange) {
   const nvme::DsmRange range = nvme::RangeOf(12, 8192, 1ULL << 50);
   EXPECT_EQ(range.start, 2u);
   EXPECT_EQ(range.blocks, UINT32_MAX);
+}
+
+// Messages.
+TEST(NvmeNamesTest, AStatusHasItsNameItsNumbersAndWhetherToTryAgain) {
+  EXPECT_EQ(nvme::StatusText(0x281 | nvme::kDoNotRetry),
+            "Unrecovered Read Error (SCT 2h, SC 81h, DNR)");
+  EXPECT_EQ(nvme::StatusText(0x001), "Invalid Command Opcode (SCT 0h, SC 01h)");
+  EXPECT_EQ(nvme::StatusText(0x2ff), "Media and Data Integrity status (SCT 2h, SC ffh)");
+  EXPECT_EQ(nvme::StatusText(0x712), "Vendor Specific status (SCT 7h, SC 12h)");
+  EXPECT_EQ(nvme::StatusText(0x5aa), "Reserved status (SCT 5h, SC aah)");
+}
+
+TEST(NvmeNamesTest, ACommandHasItsNameAndItsBlocks) {
+  EXPECT_EQ(nvme::AdminText(0x06), "Identify");
+  EXPECT_EQ(nvme::AdminText(0xc0), "admin command c0h");
+  nvme::Command command = {.opcode = 0x02, .nsid = 3, .cdw10 = 5, .cdw11 = 1, .cdw12 = 7};
+  EXPECT_EQ(nvme::IoText(command), "Read of blocks 4294967301 to 4294967308 of namespace 3");
+  command.opcode = 0x00;
+  EXPECT_EQ(nvme::IoText(command), "Flush of namespace 3");
+  command.opcode = 0x90;
+  EXPECT_EQ(nvme::IoText(command), "command 90h of namespace 3");
 }
 
 }  // namespace

@@ -134,6 +134,8 @@ void NvmeRead(benchmark::State& state) {
   const NvmeNamespace ns = {.id = 1, .info = {.size = 1 << 30}};
   NvmeCounters counters;
   const std::atomic<bool> cache_lost = false;
+  const std::string name = "model";
+  LogLimit log{Logger()};
   std::unique_ptr<NvmeChannel> channel;
   RunOn(*io_thread, [&] {
     auto made = NvmeChannel::Create({.io_thread = *io_thread,
@@ -141,7 +143,9 @@ void NvmeRead(benchmark::State& state) {
                                      .ns = ns,
                                      .counters = counters,
                                      .offsets = *offsets,
-                                     .cache_lost = cache_lost});
+                                     .cache_lost = cache_lost,
+                                     .name = name,
+                                     .log = log});
     if (made.ok()) channel = *std::move(made);
     if (channel != nullptr) channel->Thaw();
   });
